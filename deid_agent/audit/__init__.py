@@ -41,7 +41,7 @@ from deid_agent.audit.reconcile import (
     read_audited,
 )
 from deid_agent.audit.storage import LineKind, OpeningEntry, Signer, is_public_key, line_prefix, segment_files
-from deid_agent.audit.study import BuildUse, StudyFigures, StudyPeriod, sort_types, study_trail
+from deid_agent.audit.study import BuildUse, StudyFigures, StudyPeriod, sort_types, study_trails
 from deid_agent.audit.study_page import Finding, StudyProof, StudyReport, describe_proof, study_json, study_page
 from deid_agent.audit.targets import TargetKeys, read_target_keys
 from deid_agent.audit.trail import AuditTrail, TrailSettings
@@ -112,7 +112,7 @@ __all__ = [
     "sort_types",
     "study_json",
     "study_page",
-    "study_trail",
+    "study_trails",
     "value_counts",
     "verify_trail",
 ]

@@ -1,12 +1,12 @@
-"""Counts the messages of one project in a period, by its trail, for the report of a study.
+"""Counts the messages of one project in a period, by the trails of its agents, for the report of a study.
 
-The trail is read twice. The first reading finds records that have several entries, because they were processed again
+Each trail is read twice. The first reading finds records that have several entries, because they were processed again
 after a crash: only the last one counts. The second one verifies the trail and counts. Memory grows with the number of
 partitions and builds, and by one bit for each record.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -128,20 +128,29 @@ class _Occurrences:
         return not self._layers or not self._layers[0].get(chunk, 0) & bit
 
 
-def _record_of(fields: Fields) -> tuple[tuple[object, ...], int]:
-    """Where a record is, and its offset there."""
-    at = (str(fields.get("topic")), str(fields.get("topic_id", "")), int_member(fields, "partition"))
+def _record_of(fields: Fields, trail: int) -> tuple[tuple[object, ...], int]:
+    """The place of a record, and its offset there.
+
+    Two agents of a group may have processed one record of a Kafka topic, which has an id. Other inputs of two agents
+    have nothing in common, whatever their names and numbers.
+    """
+    topic = str(fields.get("topic_id", ""))
+    at = (topic or trail, str(fields.get("topic")), int_member(fields, "partition"))
     return at, int_member(fields, "offset")
 
 
 @dataclass(slots=True)
 class _Counts:
-    """Counts the entries that it receives, in the order of the trail. ``entries`` is the number of those to count."""
+    """Counts the entries that it receives, in the order of the trails.
+
+    ``entries`` are those of the present ``trail`` that are still to come: later ones were written since.
+    """
 
     project: str
     period: StudyPeriod
     occurrences: _Occurrences
-    entries: int
+    trail: int = 0
+    entries: int = 0
     found: Counter[str] = field(default_factory=Counter)
     outcomes: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -156,7 +165,7 @@ class _Counts:
         self.entries -= 1
         if self.entries < 0:  # written since the first reading
             return
-        last = self.occurrences.is_last(*_record_of(fields))
+        last = self.occurrences.is_last(*_record_of(fields, self.trail))
         project, at = str(fields.get("project", DEFAULT_PROJECT)), fields.get("time")
         if len(self.projects) < _MOST_PROJECTS:
             self.projects.add(project)
@@ -241,37 +250,41 @@ def _widen(span: tuple[float, float] | None, at: float) -> tuple[float, float]:
     return (at, at) if span is None else (min(span[0], at), max(span[1], at))
 
 
-def study_trail(
-    folder: Path,
+def study_trails(
+    folders: Sequence[Path],
     project: str,
     period: StudyPeriod,
     trusted: Collection[str] | None = None,
     kept: Path | None = None,
     check: Callable[[TrailReport], None] = lambda _: None,
-) -> tuple[StudyFigures, TrailReport]:
-    """Verify a trail as ``verify_trail`` does, and count the entries of a project in a period.
+) -> tuple[StudyFigures, list[TrailReport]]:
+    """Verify trails as ``verify_trail`` does, and count the entries of a project in a period.
 
-    ``check`` may refuse the trail before its figures are made. Raises ``ConfigurationError`` if nothing can be counted:
-    no entry, none of the project, or none in the period.
+    ``kept`` are heads of a single trail. ``check`` may refuse a trail before figures are made. Raises
+    ``ConfigurationError`` if nothing can be counted: no entry, none of the project, or none in the period.
     """
-    occurrences, entries = _find_occurrences(folder)
-    counts = _Counts(project, period, occurrences, entries)
-    report = verify_trail(folder, trusted, kept, counts)
-    check(report)
-    if report.kind not in {None, LineKind.ENTRY}:
-        raise ConfigurationError(
-            f"the entries of this trail are of the kind {report.kind}: give the folder of an audit"
-        )
+    counts = _Counts(project, period, _Occurrences())
+    entries = [_find_occurrences(folder, trail, counts.occurrences) for trail, folder in enumerate(folders)]
+    reports = []
+    for trail, folder in enumerate(folders):
+        counts.trail, counts.entries = trail, entries[trail]
+        report = verify_trail(folder, trusted, kept, counts)
+        check(report)
+        if report.kind not in {None, LineKind.ENTRY}:
+            raise ConfigurationError(
+                f"the entries of this trail are of the kind {report.kind}: give the folder of an audit"
+            )
+        reports.append(report)
     try:
-        return counts.figures(), report
+        return counts.figures(), reports
     except ConfigurationError as problem:
-        broken = "; the trail is NOT intact, see audit verify" if report.faults else ""
+        broken = "; the trail is NOT intact, see audit verify" if any(each.faults for each in reports) else ""
         raise ConfigurationError(f"{problem}{broken}") from None
 
 
-def _find_occurrences(folder: Path) -> tuple[_Occurrences, int]:
-    """The occurrences of all records, and the number of entries. Verifies nothing."""
-    found, entries = _Occurrences(), 0
+def _find_occurrences(folder: Path, trail: int, found: _Occurrences) -> int:
+    """Add the occurrences of all records to ``found``. Returns the number of entries. Verifies nothing."""
+    entries = 0
     try:
         for path in segment_files(folder).values():
             with path.open("rb") as file:
@@ -280,7 +293,7 @@ def _find_occurrences(folder: Path) -> tuple[_Occurrences, int]:
                         fields = read_fields(line.partition(_REMARKS)[0] + b"}") or read_fields(line)
                         if fields:
                             entries += 1
-                            found.add(*_record_of(fields))
+                            found.add(*_record_of(fields, trail))
     except OSError as error:
         raise ConfigurationError(f"audit folder {folder}: {error.filename or ''} {error.strerror}") from None
-    return found, entries
+    return entries

@@ -4,7 +4,7 @@ import re
 import time
 import tomllib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -20,13 +20,12 @@ from deid_agent.audit import (
     StudyPeriod,
     StudyProof,
     StudyReport,
-    TrailFault,
     TrailReport,
     describe_proof,
     read_entries,
     study_json,
     study_page,
-    study_trail,
+    study_trails,
 )
 from deid_agent.cli.common import Exit, echo_error, fault_text, handle_errors, printable, refuse_existing, write_new
 from deid_agent.cli.trusted_keys import find_trusted
@@ -50,7 +49,7 @@ _PATH = click.Path(path_type=Path)
 
 
 @click.command()
-@click.argument("folder", metavar="FOLDER", type=_PATH)
+@click.argument("folders", metavar="FOLDER...", type=_PATH, nargs=-1, required=True)
 @click.option("--project", default=DEFAULT_PROJECT, show_default=True, help="The project; of a batch run only a title.")
 @click.option("--from", "first", metavar="DATE", type=_DAY, help="The first day (UTC), such as 2026-01-31.")
 @click.option("--to", "last", metavar="DATE", type=_DAY, help="The last day (UTC).")
@@ -64,7 +63,7 @@ _PATH = click.Path(path_type=Path)
 @click.option("--unauthenticated", is_flag=True, help="Trust the keys that the trail names: shows consistency only.")
 @handle_errors
 def report(
-    folder: Path,
+    folders: tuple[Path, ...],
     project: str,
     first: datetime | None,
     last: datetime | None,
@@ -79,8 +78,9 @@ def report(
 ) -> Exit:
     """Write a report for a data-use committee: counts, reasons, policy and versions, without a value of a message.
 
-    FOLDER is that of an audit trail, or of the outputs of `batch run`. It is verified while it is read: the exit code
-    is 1, and the report begins with it, if it is not intact. Without a key the call is refused, as `audit verify` does.
+    FOLDER is that of an audit trail, or of the outputs of `batch run`; several are the trails of the agents of one
+    group. They are verified while they are read: the exit code is 1, and the report begins with it, if one is not
+    intact. Without a key the call is refused, as by `audit verify`.
     """
     refuse_existing("--out", out)
     refuse_existing("--json", json_file)
@@ -90,8 +90,12 @@ def report(
     period = StudyPeriod(first and first.date(), last and last.date())
     if period.first is not None and period.last is not None and period.first > period.last:
         raise ConfigurationError(f"--from {period.first} is after --to {period.last}")
-    if not folder.is_dir():
-        raise ConfigurationError(f"{printable(folder)}: no such folder")
+    if missing := next((folder for folder in folders if not folder.is_dir()), None):
+        raise ConfigurationError(f"{printable(missing)}: no such folder")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise ConfigurationError("a folder is given twice")
+    if head is not None and len(folders) > 1:
+        raise ConfigurationError("--head has the heads of one trail: verify each trail with its own by `audit verify`")
     trusted = None if unauthenticated else find_trusted(public, key_file)
     if trusted is None and not unauthenticated:
         raise ConfigurationError(
@@ -100,12 +104,14 @@ def report(
         )
     files = _read_policies(policies)
     ledger = None if unexamined is None else _read_ledger(unexamined)
-    if (folder / _MANIFEST).is_file():
+    if any((folder / _MANIFEST).is_file() for folder in folders):
+        if len(folders) > 1:
+            raise ConfigurationError("a batch run has a report of its own: name one folder")
         if first is not None or last is not None:
             raise ConfigurationError("--from and --to: the folder of a batch run is one run; leave them out")
-        figures, proof = _study_batch(folder, project, trusted, head)
+        figures, proof = _study_batch(folders[0], project, trusted, head)
     else:
-        figures, found = study_trail(folder, project, period, trusted, head, _refuse_batch_trail)
+        figures, found = study_trails(folders, project, period, trusted, head, _refuse_batch_trail)
         proof = _prove(found, trusted)
     words = {policy: _find_words(policy, files, figures) for policy in figures.policies}
     made = StudyReport(figures, proof, words, ledger, time.time())
@@ -130,26 +136,25 @@ def _refuse_batch_trail(found: TrailReport) -> None:
         raise ConfigurationError("the folder has no segment of a trail: name audit.path, or the OUT of a batch run")
 
 
-def _prove(found: TrailReport, trusted: Collection[str] | None) -> StudyProof:
-    def show(faults: Collection[TrailFault]) -> tuple[Finding, ...]:
-        return tuple((one.where, str(one.code), one.detail) for one in faults)
-
-    streams = found.streams.values()
-    demo = found.keys == [Signer(DEMO_KEY.audit_seed).public]
-    return StudyProof(
-        _describe_trust(trusted, anchored=trusted is not None and found.first_key in trusted)
-        + (" It was made with the public demonstration key, which anyone can use." if demo else ""),
-        show(found.faults),
-        show(found.warnings),
-        {
-            "Trail": f"{found.trail} of {', '.join(name or 'an unnamed agent' for name in found.agents) or 'nobody'}",
-            "First key": found.first_key,
-            "Entries": found.entries,
-            "Signed statements": found.checkpoints,
-            "Segments": found.segments,
-            "Numbers of messages that the trail skips": sum(stream.absent for stream in streams),
-        },
+def _prove(found: Sequence[TrailReport], trusted: Collection[str] | None) -> StudyProof:
+    demo = Signer(DEMO_KEY.audit_seed).public
+    several = len(found) > 1
+    faults, warnings, facts = list[Finding](), list[Finding](), dict[str, str | int]()
+    for number, trail in enumerate(found, 1):
+        place = f"trail {number}, " if several else ""
+        faults += [(f"{place}{one.where}", str(one.code), one.detail) for one in trail.faults]
+        warnings += [(f"{place}{one.where}", str(one.code), one.detail) for one in trail.warnings]
+        names = ", ".join(name or "an unnamed agent" for name in trail.agents) or "nobody"
+        facts[f"Trail {number}" if several else "Trail"] = f"{trail.trail} of {names}, first key {trail.first_key}"
+    facts["Entries"] = sum(trail.entries for trail in found)
+    facts["Signed statements"] = sum(trail.checkpoints for trail in found)
+    facts["Numbers of messages that a trail skips"] = sum(
+        stream.absent for trail in found for stream in trail.streams.values()
     )
+    trust = _describe_trust(trusted, anchored=trusted is not None and all(each.first_key in trusted for each in found))
+    if any(each.keys == [demo] for each in found):
+        trust += " It was made with the public demonstration key, which anyone can use."
+    return StudyProof(trust, tuple(faults), tuple(warnings), facts)
 
 
 def _describe_trust(trusted: Collection[str] | None, *, anchored: bool) -> str:

@@ -12,7 +12,8 @@ import pytest
 from support.trails import SIGNER, SMALL, Clock, entry, trail
 
 from deid_agent.agent import AuditEntry, Outcome
-from deid_agent.audit import StudyFigures, StudyPeriod, StudyProof, StudyReport, study_json, study_page, study_trail
+from deid_agent.audit import StudyFigures, StudyPeriod, StudyProof, StudyReport, study_json, study_page, study_trails
+from deid_agent.audit import study as study_module
 from deid_agent.audit.study_page import METHOD_WORDS, REASON_WORDS, TYPE_WORDS, UNREAD_WORDS
 from deid_agent.audit.trail import TrailSettings
 from deid_agent.model import ConfigurationError, PhiType, Reason
@@ -51,7 +52,7 @@ def write(folder: Path, days: Sequence[Sequence[AuditEntry]], settings: TrailSet
 
 
 def study(folder: Path, project: str = "default", first: date | None = None, last: date | None = None) -> StudyFigures:
-    figures, report = study_trail(folder, project, StudyPeriod(first, last), {SIGNER.public})
+    figures, (report,) = study_trails([folder], project, StudyPeriod(first, last), {SIGNER.public})
     assert not report.faults
     return figures
 
@@ -180,7 +181,30 @@ def test_the_page_begins_with_the_state_of_the_trail_and_loads_nothing(folder: P
 def test_a_hostile_line_is_a_fault_and_no_crash(folder: Path, line: bytes) -> None:
     path = max(folder.glob("*.jsonl"))
     path.write_bytes(path.read_bytes() + line)
-    figures, report = study_trail(folder, "default", StudyPeriod(), {SIGNER.public})
+    figures, (report,) = study_trails([folder], "default", StudyPeriod(), {SIGNER.public})
     assert report.faults
     assert study_page(StudyReport(figures, StudyProof("", (("", "CHAIN", ""),)), {}, None, 1e300))
     json.dumps(study_json(StudyReport(figures, StudyProof(""), {}, None, 0)))
+
+
+def test_the_trails_of_a_group_are_one_feed(tmp_path: Path) -> None:
+    """Records of a Kafka topic have its id, and a record in both trails counts once; files of two agents differ."""
+    one = write(tmp_path / "one", [[entry(0, topic_id="k"), entry(1, topic_id="k"), entry(0, partition=1)]])
+    two = write(tmp_path / "two", [[entry(1, topic_id="k"), entry(2, topic_id="k"), entry(0, partition=1)]])
+    figures, reports = study_trails([one, two], "default", StudyPeriod(), {SIGNER.public})
+    assert (figures.messages, figures.superseded, [each.entries for each in reports]) == (5, 1, [3, 3])
+
+
+def test_entries_that_are_written_meanwhile_are_verified_and_not_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = study_module._find_occurrences
+
+    def slow(*given: object) -> int:
+        found = first(*given)  # type: ignore[arg-type]
+        write(folder, [[entry(0), entry(99)]])
+        return found
+
+    monkeypatch.setattr(study_module, "_find_occurrences", slow)
+    figures, (report,) = study_trails([folder], "default", StudyPeriod(), {SIGNER.public})
+    assert (figures.messages, report.entries, report.faults) == (7, 10, [])

@@ -44,6 +44,20 @@ def test_a_sound_trail_gives_a_page_and_json(folder: Path, tmp_path: Path) -> No
     assert done.exit_code == 2 and "exists" in done.stderr
 
 
+def test_the_trails_of_two_agents_are_in_one_report(folder: Path, tmp_path: Path) -> None:
+    asyncio.run(written(tmp_path / "two", [[entry(7)]]))
+    keys = [word for each in (folder, tmp_path / "two") for word in ("--public-key", first_public_key(each))]
+    done = call(folder, tmp_path / "two", "--out", tmp_path / "r.html", *keys)
+    assert (done.exit_code, done.stdout) == (0, f"4 messages, 0 values replaced, 0 refused: {tmp_path / 'r.html'}\n")
+    assert "under the first key" in (tmp_path / "r.html").read_text()
+    damaged = tmp_path / "two" / "00000001.jsonl"
+    damaged.write_bytes(damaged.read_bytes().replace(b'"offset":7', b'"offset":8'))
+    assert call(folder, tmp_path / "two", "--out", tmp_path / "b.html", *keys).exit_code == 1
+    assert "trail 2, 00000001.jsonl" in (tmp_path / "b.html").read_text()
+    for words in ((folder, folder), (folder, tmp_path / "two", "--head", folder / "head.json")):
+        assert call(*words, "--out", tmp_path / "c.html", *keys).exit_code == 2
+
+
 def test_who_wrote_the_trail_is_claimed_only_with_a_key(folder: Path, tmp_path: Path) -> None:
     for number, (options, words) in enumerate(
         ((("--unauthenticated",), "No key was given"), (("--public-key", SIGNER.public), "holder of the secret key"))
