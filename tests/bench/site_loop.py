@@ -113,14 +113,14 @@ def report(site: Site, name: str, models: Path | None, lists: Sequence[str], att
     """De-identify the scored half, and the leaks of its evidence."""
     outputs = site.run("text", "--jsonl", "--demo-key", *lists, "originals.jsonl", models=models)
     (site.root / f"{name}.jsonl").write_text(outputs, encoding="utf-8")
-    said = site.run(
+    printed = site.run(
         *("evidence", "originals.jsonl", f"{name}.jsonl", "--sample", "sample.jsonl", attacks, "--demo-key"),
         *("--out", f"evidence-{name}", *lists),
         models=models,
     )
-    public = said.rpartition("signed by ")[2].strip()
+    public = printed.rpartition("signed by ")[2].strip()
     verified = site.run("evidence", "verify", f"evidence-{name}", "--key", public).startswith("sound")
-    return {"findings": said.splitlines()[:-1], "verified": verified}
+    return {"findings": printed.splitlines()[:-1], "verified": verified}
 
 
 class Clock:

@@ -83,11 +83,11 @@ async def test_a_site_corrects_its_notes_and_reports_about_its_feed(chromium: st
     write_notes(tmp_path / "sample.jsonl", notes.scored, gold=True)
     outputs = site.run("text", "--jsonl", "--demo-key", *lists, "originals.jsonl")
     (tmp_path / "outputs.jsonl").write_text(outputs, encoding="utf-8")
-    said = site.run(
+    printed = site.run(
         "evidence", "originals.jsonl", "outputs.jsonl", "--sample", "sample.jsonl", "--no-attacks", "--demo-key",
         "--out", "evidence", *lists,
     )  # fmt: skip
-    public = said.rpartition("signed by ")[2].strip()
+    public = printed.rpartition("signed by ")[2].strip()
     assert site.run("evidence", "verify", "evidence", "--key", public).startswith("sound")
     report = (tmp_path / "evidence" / "evidence.html").read_text()
     names = {
