@@ -2,10 +2,11 @@
 
     python tests/bench/site_loop.py [--site ep] [--notes 50] [--random 20] [--keyboard 3] [--out FILE] [--keep FOLDER]
 
-The patients of the site are in two halves. The site uses one: its staff and places become lists, and so many of its
-notes are reviewed, a few of them by keyboard in Chromium. The notes of the random sample are kept for the bound, models
-go on with the others. The other half is scored: with the shipped system, with the lists, with the models, with both.
-Then the other half is de-identified before and after, and ``evidence`` reports about both feeds.
+The patients of the site are in two halves. The site uses notes of one: so many are reviewed, a few of them by keyboard
+in Chromium. The notes of the random sample are kept for the bound. The others give lists of staff and places, and
+models go on with them. The other half is scored: with the shipped system, with the lists, with the models, with both,
+and with ``complete`` lists of all staff and places of the site, as its staff office has them, which is the most that
+lists can give. Then the other half is de-identified before and after, and ``evidence`` reports about both feeds.
 """
 
 import argparse
@@ -138,18 +139,28 @@ class Clock:
         sys.stderr.flush()
 
 
+def export(site: Site, used: Sequence[Note], every: Sequence[Note]) -> dict[str, object]:
+    """Export the gold, and make lists of the notes outside of the random sample, and of all notes of the site."""
+    words = ("review", "export", "review", "--key-file", "review.key", "--format", "jsonl", "--out")
+    site.run(*words, "gold")
+    site.run(*words, "gold-random", "--random")
+    learned, sampled = split_gold(site.root)
+    texts = {json.loads(line)["text"] for line in (site.root / "learned.jsonl").read_text("utf-8").splitlines()}
+    write_staff(site.root / "staff.csv", [note for note in used if note.annotated.text in texts])
+    write_staff(site.root / "staff-complete.csv", every)
+    lists = site.run("rules", "import", "staff.csv", "--out", "site")
+    complete = site.run("rules", "import", "staff-complete.csv", "--out", "site-complete")
+    gold = {"learned": learned, "kept_for_the_bound": sampled}
+    return {"gold": gold, "lists": lists.splitlines(), "complete": complete.splitlines()}
+
+
 def adapt(site: Site, given: argparse.Namespace) -> tuple[Path | None, dict[str, object]]:
     """Models that went on with the notes outside of the random sample; None if they are refused as worse."""
-    export = ("review", "export", "review", "--key-file", "review.key", "--format", "jsonl", "--out")
-    site.run(*export, "gold")
-    site.run(*export, "gold-random", "--random")
-    learned, sampled = split_gold(site.root)
     adapted = site.root / "adapted"
     words = ("train", given.component, "--from", "shipped", "--corpus", "learned.jsonl", "--rehearsal", ROOT / "corpus")
     site.run(*words, "--out", adapted, "--json", "train.json", *given.train, allowed=(0, 1))
     found = json.loads((site.root / "train.json").read_text())
-    made = {"learned": learned, "kept_for_the_bound": sampled, "written": found["written"], "faults": found["faults"]}
-    return (adapted if adapted.is_dir() else None), made
+    return (adapted if adapted.is_dir() else None), found
 
 
 def claim(site: Site, population: str, models: Path | None) -> list[str]:
@@ -161,13 +172,16 @@ def claim(site: Site, population: str, models: Path | None) -> list[str]:
     ).splitlines()
 
 
-def compare_systems(notes: Sequence[Note], site: Path, models: Path | None) -> dict[str, object]:
+def compare_systems(notes: Sequence[Note], root: Path, models: Path | None) -> dict[str, object]:
     """The figures of each system over the scored notes."""
     before = tag(notes, None, None)
-    found = {"shipped": figures(before, before), "lists": figures(before, tag(notes, site, None))}
+    found = {"shipped": figures(before, before)}
+    for name, folder in (("lists", root / "site"), ("complete", root / "site-complete")):
+        found[name] = figures(before, tag(notes, folder, None))
+        if models is not None:
+            found[f"{name} and models"] = figures(before, tag(notes, folder, models))
     if models is not None:
         found["models"] = figures(before, tag(notes, None, models))
-        found["both"] = figures(before, tag(notes, site, models))
     return dict(found)
 
 
@@ -191,9 +205,6 @@ def main() -> None:
     root = given.keep or Path(tempfile.mkdtemp())
     root.mkdir(parents=True, exist_ok=True)
     notes, site = SiteNotes.of(given.site, given.notes), Site.make(root)
-    write_staff(root / "staff.csv", notes.used)
-    imported = site.run("rules", "import", "staff.csv", "--out", "site")
-    clock.done("lists")
     write_notes(root / "used.jsonl", notes.used)
     draw = ("--random", given.random, "--chosen", given.notes - given.random, "--per-patient", 6, "--seed", "loop")
     added = site.run("review", "add", "review", "used.jsonl", "--key-file", "review.key", *draw)
@@ -201,11 +212,13 @@ def main() -> None:
     decided = asyncio.run(review(site, notes.used, given.keyboard, shutil.which("chromium")))
     agreement = json.loads(site.run("review", "figures", "review", "--key-file", "review.key", "--json"))
     clock.done("review")
+    exported = export(site, notes.used, (*SiteNotes.of(given.site).used, *notes.scored))
+    clock.done("lists")
     models, training = adapt(site, given)
     clock.done("warm start")
     claimed = claim(site, f"notes of the invented site {given.site}", models)
     clock.done("bound")
-    systems = compare_systems(notes.scored, root / "site", models)
+    systems = compare_systems(notes.scored, root, models)
     clock.done("figures")
     write_notes(root / "originals.jsonl", notes.scored)
     write_notes(root / "sample.jsonl", notes.scored, gold=True)
@@ -218,9 +231,9 @@ def main() -> None:
         "profile": "recall",
         "used": {"notes": len(notes.used), "patients": len({note.patient for note in notes.used})},
         "scored": {"notes": len(notes.scored), "patients": len({note.patient for note in notes.scored})},
-        "lists": imported.splitlines(),
         "queue": added.splitlines(),
         "review": {**decided, "agreement": agreement},
+        **exported,
         "warm_start": training,
         "bound": claimed,
         "systems": systems,
