@@ -42,7 +42,7 @@ from support.site_loop import (  # noqa: E402
 )
 
 from deid_agent import __version__  # noqa: E402
-from deid_agent.eval import Change, Pair, compare_pairs, score_notes  # noqa: E402
+from deid_agent.eval import Pair, compare_pairs, score_notes  # noqa: E402
 from deid_agent.eval.markup import Note  # noqa: E402
 from deid_agent.model import Document  # noqa: E402
 from deid_agent.recognize import Profile, load_rules, load_tagger  # noqa: E402
@@ -68,15 +68,15 @@ def figures(before: Sequence[Pair], after: Sequence[Pair]) -> dict[str, object]:
         "gold": gold,
         "leaked": round(leaked.value * gold),
         "leaked_share": [round(leaked.value, 4), round(leaked.low, 4), round(leaked.high, 4)],
-        "leaked_change": _change(change.leaked),
+        "leaked_change": _change(change.leaked.after - change.leaked.before, change.leaked.low, change.leaked.high),
         "strict_f1": round(strict.after, 4),
-        "strict_change": _change(strict),
+        "strict_change": _change(strict.after - strict.before, strict.low, strict.high),
         "false_alarms": change.alarms[1],
     }
 
 
-def _change(change: Change) -> list[float]:
-    return [round(value, 4) for value in (change.after - change.before, change.low, change.high)]
+def _change(*values: float) -> list[float]:
+    return [round(value, 4) for value in values]
 
 
 async def review(site: Site, notes: Sequence[Note], keyboard: int, chromium: str | None) -> dict[str, object]:
