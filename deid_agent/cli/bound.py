@@ -183,10 +183,10 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     if key is None:
         raise ConfigurationError("--review needs --review-key: the gold is sealed")
     try:
-        read_gold: Callable[..., Iterable[Note]] = import_module("deid_agent.review").read_gold
+        reviews = import_module("deid_agent.review")
     except ModuleNotFoundError:
         raise ConfigurationError("--review: this build has no reviews; give SAMPLE") from None
-    return list(read_gold(folder, key, random_only=True))
+    return list(reviews.read_gold(folder, reviews.load_review_key(key), random_only=True))
 
 
 def _check_sample(notes: Sequence[Note]) -> None:

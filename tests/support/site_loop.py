@@ -117,7 +117,8 @@ class Site:
         )
         (root / "agent.toml").write_text(
             'transport = "directory"\n[agent]\nworkers = 0\n[http]\nport = 0\n[audit]\npath = "audit"\n'
-            '[directory]\ninput = "in"\noutput = "out"\ndead_letters = "dead"\nstate = "state"\n[dead_letters]\nplain = true\n'
+            '[directory]\ninput = "in"\noutput = "out"\ndead_letters = "dead"\nstate = "state"\n'
+            "[dead_letters]\nplain = true\n"
         )
         (root / "in").mkdir()
         return cls(root, dict(line.split() for line in shown.splitlines()))
