@@ -1,10 +1,23 @@
-"""The files of the web pages: the console, and the style and script of the evaluation report."""
+"""The files of the web pages: the console, and the style and script of reports."""
 
 import base64
 import hashlib
 from importlib import resources
 
-__all__ = ["base_style", "read_files", "report_policy", "report_script", "report_style"]
+from deid_agent.web.plain_page import PAPER_STYLE, close_page, open_page, render_counts, render_table
+
+__all__ = [
+    "PAPER_STYLE",
+    "base_style",
+    "close_page",
+    "open_page",
+    "read_files",
+    "render_counts",
+    "render_table",
+    "report_policy",
+    "report_script",
+    "report_style",
+]
 
 _ENDINGS = (".html", ".css", ".js", ".svg")
 
