@@ -82,8 +82,8 @@ def report(
     group. They are verified while they are read: the exit code is 1, and the report begins with it, if one is not
     intact. Without a key the call is refused, as by `audit verify`.
     """
-    refuse_existing("--out", out)
-    refuse_existing("--json", json_file)
+    _check_new("--out", out)
+    _check_new("--json", json_file)
     if json_file is not None and json_file.resolve() == out.resolve():
         raise ConfigurationError("--json and --out name one file")
     project = printable(project)
@@ -125,6 +125,17 @@ def report(
     if not proof.sound:
         echo_error(f"deid-agent: {describe_proof(made)}")
     return Exit.DONE if proof.sound else Exit.REFUSED
+
+
+def _check_new(option: str, file: Path | None) -> None:
+    """Raise ``ConfigurationError`` now if a file could not be made after minutes of reading."""
+    if file is None:
+        return
+    refuse_existing(option, file)
+    if file.is_symlink() or file.exists():
+        raise ConfigurationError(f"{option} {printable(file)}: exists; name a new file")
+    if not file.absolute().parent.is_dir():
+        raise ConfigurationError(f"{option} {printable(file)}: its folder does not exist; make it first")
 
 
 def _refuse_batch_trail(found: TrailReport) -> None:

@@ -89,6 +89,8 @@ def test_a_broken_trail_gives_a_report_that_begins_with_it_and_exit_code_1(folde
         (("--from", "2024-01-02"), "no entry of the project default is in the period"),
         (("--project", "cohort"), "no entry of a project cohort"),
         (("--json", "r.html"), "one file"),
+        (("--json", "."), "name a new file"),
+        (("--json", "nowhere/r.json"), "its folder does not exist"),
         (("--from", "tomorrow"), "does not match the format"),
         (("--unexamined", "nowhere.csv"), "--unexamined nowhere.csv"),
         (("--policy", "nowhere.toml"), "nowhere.toml"),
