@@ -15,7 +15,7 @@ from deid_agent.config import refuse_unknown_variables
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.recognize import Tagger
 from deid_agent.review import (
-    ComponentReader,
+    TaggerReader,
     DrawSettings,
     ReviewFolder,
     add_notes,
@@ -174,7 +174,7 @@ def add(
         profile,
         datetime.now(UTC).date().isoformat(),
     )
-    drawn = add_notes(opened, found, ComponentReader(taggers[0]).read, settings)
+    drawn = add_notes(opened, found, TaggerReader(taggers[0]).read, settings)
     click.echo(
         f"{counted(drawn.notes, 'note')} of {counted(drawn.patients, 'patient')}: {drawn.random} random, "
         f"{drawn.chosen} chosen"

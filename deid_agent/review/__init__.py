@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from deid_agent.review.exporting import EXPORTED, write_notes
     from deid_agent.review.importing import ImportForm, ImportResult, ImportSettings, import_decisions
     from deid_agent.review.queue import DrawResult, DrawSettings, SourceNote, add_notes
-    from deid_agent.review.reading import ComponentReader, NoteReading
+    from deid_agent.review.reading import TaggerReader, NoteReading
 
 __all__ = [
     "EXPORTED",
     "RANDOM",
     "Agreement",
-    "ComponentReader",
+    "TaggerReader",
     "DrawResult",
     "DrawSettings",
     "FolderDesk",
@@ -51,6 +51,6 @@ _LAZY = {
     "exporting": ("EXPORTED", "write_notes"),
     "importing": ("ImportForm", "ImportResult", "ImportSettings", "import_decisions"),
     "queue": ("DrawResult", "DrawSettings", "SourceNote", "add_notes"),
-    "reading": ("ComponentReader", "NoteReading"),
+    "reading": ("TaggerReader", "NoteReading"),
 }
 __getattr__ = lazy_names(__name__, _LAZY)

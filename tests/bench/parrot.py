@@ -1,6 +1,6 @@
 """The parrot attack on invented notes: real leaks, planted leaks, and the control with marks.
 
-    python tests/bench/parrot.py > tests/bench/parrot.json
+    python tests/bench/parrot.py | tee tests/bench/parrot.json
 
 The notes of a part of the corpus are de-identified as a feed would be: without facts about the patients. Leaks are the
 annotations that the output has unchanged.
