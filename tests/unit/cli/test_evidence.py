@@ -206,5 +206,9 @@ def test_the_gold_of_a_review_folder_is_a_sample(feed: Path) -> None:
     assert done.exit_code == 0, done.output
     assert figures(feed / "r")["PATIENT that leak"] == (2, 12)
     assert figures(feed / "r")["name origin: North: recall of names"] == (20, 22), "patients are those of the feed"
+    with site.folder.locked():
+        site.folder.write_decisions(site.notes[0], NoteDecisions())
+    done = run(*(each if each != feed / "r" else feed / "r2" for each in given), "--review-key", feed / "review.key")
+    assert (done.exit_code, "1 note of the random sample without gold" in done.output) == (2, True)
     done = run(*(each if each != feed / "r" else feed / "r2" for each in given))
     assert (done.exit_code, "--review needs --review-key" in done.output) == (2, True)
