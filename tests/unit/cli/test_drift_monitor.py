@@ -13,6 +13,7 @@ from support.recording import Recording
 from deid_agent.agent import Processed
 from deid_agent.app import NOTE, BoundFile
 from deid_agent.cli.drift_monitor import MOST_FEEDS, NOT_COVERED, OTHER, DriftMonitor, read_states
+from deid_agent.http import History
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import DriftNotWritten, FeedAsSampled, FeedDiffers, metrics
 
@@ -65,6 +66,10 @@ def test_feeds_are_apart() -> None:
         feed(watched, 50, seed, source="adt")
         feed(watched, 50, seed, OTHER_RATES, source="notes")
     assert telemetry.registry.value(metrics.FEED_DIFFERS, "notes", NOTE) == 1
+    assert History(telemetry.registry, lambda: 0.0).totals()["feeds"] == [
+        {"topic": "adt", "template": NOTE, "differs": False},
+        {"topic": "notes", "template": NOTE, "differs": True},
+    ]
     assert telemetry.registry.value(metrics.FEED_DIFFERS, "adt", NOTE) == 0
 
 
