@@ -15,9 +15,9 @@ from deid_agent.config import refuse_unknown_variables
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.recognize import Tagger
 from deid_agent.review import (
-    TaggerReader,
     DrawSettings,
     ReviewFolder,
+    TaggerReader,
     add_notes,
     check_new,
     load_review_key,

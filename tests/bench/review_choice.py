@@ -12,7 +12,7 @@ from pathlib import Path
 from deid_agent.eval import CorpusPart, Note, read_annotated, select_part
 from deid_agent.model import Document
 from deid_agent.recognize import Profile, load_rules, load_tagger
-from deid_agent.review import TaggerReader, NoteReading
+from deid_agent.review import NoteReading, TaggerReader
 from deid_agent.review.queue import choose, score_note
 from deid_agent.rules import data_folder
 

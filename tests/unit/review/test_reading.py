@@ -7,7 +7,7 @@ import pytest
 
 from deid_agent.model import Document, PhiType, Source, SourceKind, SourceTraits, Span, parse_source
 from deid_agent.recognize import Profile, Resolver, Tagger, load_rules, load_tagger
-from deid_agent.review import TaggerReader, NoteReading
+from deid_agent.review import NoteReading, TaggerReader
 from deid_agent.rules import data_folder
 
 TEXT = "Ann Lee saw Bo Day on Monday in Troy"
