@@ -28,7 +28,7 @@ _MODEL = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class BoundSystem(BaseModel):
-    """The system of a bound: whatever decides what is found in a text."""
+    """The system of a bound: all that decides the findings in a text."""
 
     model_config = _MODEL
 
@@ -62,10 +62,11 @@ class BudgetRow(BaseModel):
 
 
 class BoundFile(BaseModel):
-    """What a random sample allows. The first of ``budgets`` is the one of ``profile = "budget"``; it has a lean.
+    """The claims that a random sample allows.
 
-    ``words`` and ``numbers`` of 1,000 tokens that are no PHI are altered at that lean. ``context`` names what the
-    system knew beside the text, ``policy`` is what replaced the findings.
+    The first of ``budgets`` is the one of ``profile = "budget"``; it has a lean. ``words`` and ``numbers`` of 1,000
+    tokens that are no PHI are altered at that lean. ``context`` names the facts that the system had beside the text,
+    ``policy`` is that of the operator at the time.
     """
 
     model_config = _MODEL
@@ -108,7 +109,7 @@ class BoundFile(BaseModel):
 
     @property
     def sentence(self) -> str:
-        """What may be claimed."""
+        """The claim."""
         return make_claim(self.budgets[0].alpha, self.notes, self.patients, self.day, self.population)
 
     @property
@@ -124,7 +125,7 @@ class BoundFile(BaseModel):
 
 
 def make_claim(alpha: float, notes: int, patients: int, day: date, population: str) -> str:
-    """The sentence that may be claimed: with what was drawn, when, and from what."""
+    """The sentence that may be claimed: with the numbers, the day and the population of the sample."""
     return (
         f"Of a further patient drawn like the {patients} patients ({notes} notes) of the random sample of {day} from "
         f'"{population}", at most {100 * alpha:g} % of the identifiers in the notes are missed, on average over '

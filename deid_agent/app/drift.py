@@ -42,7 +42,7 @@ CONFIDENCE: Final[Mapping[SourceKind, str]] = {
     SourceKind.CUSTOM: RULE,
 }
 """The class of confidence of a finding by its source. Values of the message and of the site, and repetitions, have
-none: they depend on what is beside the text."""
+none: they depend on the fields beside the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class WindowComparison:
     """A window against the reference: its size, how many features were tested, and those that differ."""
 
     documents: int
@@ -157,7 +157,7 @@ def empty_window(reference: Features) -> list[list[int]]:
     return [[0] * len(feature.counts) for feature in reference]
 
 
-def compare_window(window: Sequence[Sequence[int]], reference: Features) -> Comparison:
+def compare_window(window: Sequence[Sequence[int]], reference: Features) -> WindowComparison:
     """The features of ``window`` that differ from ``reference``, the greatest difference first."""
     tables = [
         (feature.name, joined)
@@ -168,7 +168,7 @@ def compare_window(window: Sequence[Sequence[int]], reference: Features) -> Comp
     level = LEVEL / max(1, len(tested))
     found = [Difference(name, psi, p) for name, p, psi in tested if p < level and psi >= LEAST_PSI]
     documents = sum(window[0]) if window else 0
-    return Comparison(documents, len(tested), tuple(sorted(found, key=lambda each: (each.p, each.feature))))
+    return WindowComparison(documents, len(tested), tuple(sorted(found, key=lambda each: (each.p, each.feature))))
 
 
 Cells = list[tuple[int, int]]

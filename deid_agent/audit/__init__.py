@@ -40,7 +40,17 @@ from deid_agent.audit.reconcile import (
     balance,
     read_audited,
 )
-from deid_agent.audit.storage import LineKind, OpeningEntry, Signer, is_public_key, line_prefix, segment_files
+from deid_agent.audit.storage import (
+    LineKind,
+    OpeningEntry,
+    Signer,
+    is_public_key,
+    is_signed,
+    line_prefix,
+    segment_files,
+)
+from deid_agent.audit.study import BuildUse, StudyFigures, StudyPeriod, sort_types, study_trails
+from deid_agent.audit.study_page import Finding, StudyProof, StudyReport, describe_proof, study_json, study_page
 from deid_agent.audit.targets import TargetKeys, read_target_keys
 from deid_agent.audit.trail import AuditTrail, TrailSettings
 from deid_agent.audit.witness import Witness, WitnessFile, WitnessPlace, WitnessServer
@@ -50,10 +60,12 @@ __all__ = [
     "CROSSWALK_BUILD",
     "AuditTrail",
     "AuditedRecord",
+    "BuildUse",
     "CheckedProof",
     "CrosswalkCoverage",
     "CrosswalkTrail",
     "EntryFilter",
+    "Finding",
     "FoundResults",
     "Frontier",
     "HalfOpened",
@@ -64,6 +76,10 @@ __all__ = [
     "ProofError",
     "SealedRecord",
     "Signer",
+    "StudyFigures",
+    "StudyPeriod",
+    "StudyProof",
+    "StudyReport",
     "TargetKeys",
     "TrailEntry",
     "TrailFault",
@@ -78,6 +94,7 @@ __all__ = [
     "balance",
     "check_proof",
     "compare_with_audit",
+    "describe_proof",
     "digest_codes",
     "entry_build",
     "entry_remarks",
@@ -86,6 +103,7 @@ __all__ = [
     "first_public_key",
     "half_open",
     "is_public_key",
+    "is_signed",
     "leaf_hash",
     "line_prefix",
     "open_pairs",
@@ -100,6 +118,10 @@ __all__ = [
     "read_target_keys",
     "remark_count",
     "segment_files",
+    "sort_types",
+    "study_json",
+    "study_page",
+    "study_trails",
     "value_counts",
     "verify_trail",
 ]

@@ -9,7 +9,7 @@ import orjson
 from deid_agent.agent import DEFAULT_PROJECT, AuditedBatch, Partition, last_batches
 from deid_agent.audit.faults import FaultCode, Fields, TrailFault, int_member, read_fields
 from deid_agent.audit.storage import HEAD, LineKind, is_public_key, is_signed, line_prefix, read_head, segment_files
-from deid_agent.audit.walk import SeenLine, TrailSegment, TrailWalk
+from deid_agent.audit.walk import EntryCallback, SeenLine, TrailSegment, TrailWalk
 from deid_agent.model import ConfigurationError, counted
 
 
@@ -84,13 +84,18 @@ class SignedHead:
         return tree is None or stated[2:] == (tree.size, tree.root.hex())
 
 
-def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Path | None = None) -> TrailReport:
+def verify_trail(
+    folder: Path,
+    trusted: Collection[str] | None = None,
+    kept: Path | None = None,
+    entry: EntryCallback | None = None,
+) -> TrailReport:
     """Verify the whole trail in ``folder``. ``kept`` is a file of heads that were kept elsewhere, one a line.
 
     ``trusted`` are public keys (hex): the first key of the trail, or the identities that may have begun its segments.
     With None those that the trail names are trusted, which proves only that nobody changed it without signing it again.
-    A trail can be verified while an agent writes it. Raises ``ConfigurationError`` if the folder or ``kept`` cannot be
-    read.
+    A trail can be verified while an agent writes it. ``entry`` receives each entry with its remarks, also those that do
+    not verify. Raises ``ConfigurationError`` if the folder or ``kept`` cannot be read.
     """
     faults: list[TrailFault] = []
     try:
@@ -101,12 +106,15 @@ def verify_trail(folder: Path, trusted: Collection[str] | None = None, kept: Pat
         found = segment_files(folder)
         streams: dict[str, PartitionSummary] = {}
 
-        def add_entry(fields: Fields, _: TrailSegment) -> None:
+        def add_entry(fields: Fields, segment: TrailSegment) -> None:
             topic, partition, offset = (fields.get(name) for name in ("topic", "partition", "offset"))
             if isinstance(offset, int):
                 streams.setdefault(f"{topic}/{partition}", PartitionSummary()).add(offset)
+            if entry is not None:
+                entry(fields, segment)
 
-        walk = TrailWalk(trusted=trusted, wanted=[head.lines for head in (own, *others) if head], entry=add_entry)
+        wanted = [head.lines for head in (own, *others) if head]
+        walk = TrailWalk(trusted=trusted, wanted=wanted, entry=add_entry, whole=entry is not None)
         expected, before = 1, 0
         for number, path in found.items():
             if number != expected:

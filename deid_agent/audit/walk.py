@@ -55,13 +55,17 @@ class SeenLine:
     tree: Frontier | None
 
 
+EntryCallback = Callable[[Fields, TrailSegment], None]
+"""Receives the members of an entry, and its segment."""
+
+
 class TrailWalk:
     """Reads segments in order and collects ``faults``.
 
     ``before`` is the position before the first of them; with None it is read from that segment. ``trusted`` are public
     keys (hex): the first key of the trail, or the identities of agents that may have begun its segments; with None
     those that the trail names are trusted. ``wanted`` are numbers of lines whose state is kept in ``seen``. ``entry``
-    is called with the members of each entry and its segment.
+    is called with the members of each entry and its segment, without the remarks unless ``whole``.
     """
 
     def __init__(
@@ -70,7 +74,8 @@ class TrailWalk:
         *,
         trusted: Collection[str] | None = None,
         wanted: Collection[int] = (),
-        entry: Callable[[Fields, TrailSegment], None] | None = None,
+        entry: EntryCallback | None = None,
+        whole: bool = False,
     ) -> None:
         self.faults: list[TrailFault] = []
         self.seen: dict[int, SeenLine] = {}
@@ -108,6 +113,7 @@ class TrailWalk:
         """None after a fault, until a segment names the tree before it."""
         self._adopt = before is None
         self._trusted = trusted
+        self._whole = whole
         self._anchored = False
         self._wanted = frozenset(wanted)
         self._entry = entry
@@ -250,7 +256,8 @@ class TrailWalk:
         if self._entry is None:
             return
         # The remarks are most of a line and hold no coordinates.
-        fields = read_fields(line.partition(_REMARKS)[0] + b"}") or read_fields(line)
+        head = {} if self._whole else read_fields(line.partition(_REMARKS)[0] + b"}")
+        fields = head or read_fields(line)
         if fields and self.segment is not None:
             self._entry(fields, self.segment)
         elif fits:

@@ -34,14 +34,23 @@ from deid_agent.batch.identities import (
 )
 from deid_agent.batch.jobs import RowWorkerFactory
 from deid_agent.batch.layouts import Layout, is_same_place
-from deid_agent.batch.manifest import AUDIT, MANIFEST, Head, Manifest, OpenManifest, UnitEntry, read_manifest
+from deid_agent.batch.manifest import (
+    AUDIT,
+    MANIFEST,
+    Head,
+    Manifest,
+    ManifestError,
+    OpenManifest,
+    UnitEntry,
+    read_manifest,
+)
 from deid_agent.batch.manifest_trail import OpenTrail, trail_folder
 from deid_agent.batch.output_tables import OutputColumns, OutputTable, open_output_table
 from deid_agent.batch.outputs import OutputFormat, check_format
 from deid_agent.batch.pacing import PAUSE, Pace, RunProgress
 from deid_agent.batch.ray_engine import RayUnits
 from deid_agent.batch.report_page import report_page, review_page
-from deid_agent.batch.reporting import BatchReport, bound_misses, describe_bound, make_report
+from deid_agent.batch.reporting import BatchReport, bound_misses, describe_bound, make_report, make_study
 from deid_agent.batch.rows import RowDeidentifier, Rows
 from deid_agent.batch.running import BatchRun, UnitReport, describe_refusals
 from deid_agent.batch.sampling import MOST_SAMPLED, RowSample, SampledCell, Sampler, SealedRow, read_sample
@@ -83,6 +92,7 @@ __all__ = [
     "LineWorkerFactory",
     "LinkCounts",
     "Manifest",
+    "ManifestError",
     "OpenManifest",
     "OpenTrail",
     "OutputColumns",
@@ -131,6 +141,7 @@ __all__ = [
     "make_output_schema",
     "make_report",
     "make_source",
+    "make_study",
     "match_patients",
     "open_output_table",
     "read_columns",

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from deid_agent.agent import Outcome
+from deid_agent.audit import BuildUse, StudyFigures, StudyPeriod, sort_types
 from deid_agent.batch.manifest import Head, Manifest, UnitEntry
 
 _RATIO = 1.5
@@ -80,6 +82,34 @@ def make_report(manifest: Manifest) -> BatchReport:
         unusual,
         sum(entry.no_identity for entry in units),
         manifest.latest.unmatched if manifest.latest is not None else 0,
+    )
+
+
+def make_study(report: BatchReport, manifest: Manifest, project: str, times: tuple[float, float]) -> StudyFigures:
+    """The figures of a run for the report of a study. ``times`` are those of the first and the last unit."""
+    types: dict[str, Counter[str]] = {}
+    for entry in manifest.finished:
+        for _, type_, method, _, count in entry.counts:
+            types.setdefault(type_, Counter())[method] += count
+    refused = sum(report.refused.values())
+    outcomes = {Outcome.PUBLISHED: report.rows - refused, Outcome.DEAD_LETTERED: refused}
+    head = report.head
+    build = {"version": head.version, "policy": head.policy, "key": head.key, "build": head.build}
+    return StudyFigures(
+        project,
+        StudyPeriod(),
+        report.rows,
+        *times,
+        {str(outcome): number for outcome, number in outcomes.items() if number},
+        again=0,
+        superseded=0,
+        changed=None,
+        named=None,
+        types=sort_types(types),
+        left_out=0,
+        reasons=report.refused,
+        builds=(BuildUse(build, report.rows, *times),),
+        unit="row",
     )
 
 

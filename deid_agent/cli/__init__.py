@@ -33,6 +33,7 @@ COMMANDS: Final[Mapping[str, _Entry]] = {
     "dead-letters": _Entry("dead_letters", "dead_letters", "Make keys for dead letters, list them, open one."),
     "demo": _Entry("serve", "demo", "De-identify sample messages and show the result."),
     "eval": _Entry("evaluate", "evaluate", "Score a system over an annotated corpus."),
+    "evidence": _Entry("evidence", "evidence", "Report about a de-identified feed: leaks, equity, utility."),
     "message": _Entry("message", "message", "De-identify HL7 v2 messages, FHIR resources and C-CDA documents."),
     "replay": _Entry("dead_letters", "replay", "Put the records of dead letters back into their input."),
     "review": _Entry("review", "review", "Have people review notes: a queue, their decisions, the gold."),

@@ -26,6 +26,7 @@ from deid_agent.audit import (
 )
 from deid_agent.cli.audit_proofs import check, prove
 from deid_agent.cli.audit_reconcile import reconcile
+from deid_agent.cli.audit_report import report
 from deid_agent.cli.common import Exit, P, echo_error, handle_errors, printable, refuse_existing, warn_of_demo
 from deid_agent.cli.trusted_keys import find_trusted
 from deid_agent.config import DEMO_KEY, load_key
@@ -52,6 +53,7 @@ def audit() -> None:
 audit.add_command(prove)
 audit.add_command(check)
 audit.add_command(reconcile)
+audit.add_command(report)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,5 @@
 """The printed lines of a run of ``deid-agent batch``, and its results: ``status``, ``verify`` and ``report``."""
 
-import os
 import sys
 import time
 from collections import Counter
@@ -29,7 +28,7 @@ from deid_agent.batch import (
     review_page,
     verify_folder,
 )
-from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing
+from deid_agent.cli.common import Exit, echo_error, handle_errors, printable, refuse_existing, write_new
 from deid_agent.cli.trusted_keys import find_trusted
 from deid_agent.model import ConfigurationError, DeadLetterError, counted
 
@@ -263,7 +262,7 @@ def report(
     else:
         _echo_report(made, sampled)
     if html is not None:
-        _write_new(html, report_page(made, sampled), 0o644)
+        write_new(html, report_page(made, sampled), 0o644)
     if review is None or reader_key is None:
         return Exit.DONE
     if found is None:
@@ -277,16 +276,9 @@ def report(
             echo_error(f"deid-agent: {AUDIT}/sample.jsonl: a row cannot be opened: {problem}")
             code = Exit.REFUSED
     files = {entry.unit: entry.file for entry in manifest.finished}
-    _write_new(review, review_page(rows, files), 0o600)
+    write_new(review, review_page(rows, files), 0o600)
     echo_error(f"deid-agent: originals in the clear, with all PHI: {printable(review)}")
     return code
-
-
-def _write_new(path: Path, text: str, mode: int) -> None:
-    """Write a new file, never through a link, and readable by its owner alone if it has originals."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
-    with open(file, "w", encoding="utf-8", errors="backslashreplace") as sink:  # noqa: PTH123 - a descriptor
-        sink.write(text)
 
 
 def _report_json(made: BatchReport, sampled: int | None) -> dict[str, object]:

@@ -1,9 +1,8 @@
-"""``deid-agent bound``: from a reviewed random sample the lean for a budget of leaks, and what may be claimed."""
+"""``deid-agent bound``: from a reviewed random sample the lean for a budget of leaks, and its claim."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -36,6 +35,7 @@ from deid_agent.eval import (
 )
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.pipeline import load_policy
+from deid_agent.review import ReviewFolder, load_review_key, read_gold, read_status
 from deid_agent.rules import data_folder, find_rules
 
 LEANS = (1.0, 1.5, 2.2, 3.3, 4.8, 7.0, 10.0, 15.0, 22.0, 33.0, 50.0, 100.0)
@@ -57,7 +57,9 @@ _SHORTEST_COPY = 100
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
     help="The budget: the share of identifiers that may be missed. Of several the first is used, the others are shown.",
 )
-@click.option("--population", metavar="TEXT", required=True, help="What was drawn from: discharge letters of ward X.")
+@click.option(
+    "--population", metavar="TEXT", required=True, help="The patients and notes: discharge letters of ward X."
+)
 @click.option("--random", "is_random", is_flag=True, help="State that the patients of SAMPLE were drawn at random.")
 @click.option("--out", metavar="FILE", required=True, type=click.Path(path_type=Path), help="File of the bound.")
 @click.option(
@@ -101,12 +103,16 @@ def bound(
     """
     refuse_unknown_variables()
     refuse_existing("--out", out)
+    if not out.parent.is_dir():
+        raise ConfigurationError(f"--out {printable(out)}: no such folder; make it")
     _check_population(population)
     if not all(0 < alpha < 1 for alpha in alphas):
         raise ConfigurationError("--alpha: a share between 0 and 1, such as 0.05")
     check_lean(system)
     if (sample is None) == (review is None):
         raise ConfigurationError("give either SAMPLE, or --review and --review-key")
+    if review is not None and context != "none":
+        raise ConfigurationError("--context: a review has no data of its patients beside the notes; leave it out")
     notes = _read_review(review, review_key) if review else _read_sample(sample, format_name, is_random=is_random)
     _check_sample(notes)
     found, folder = find_rules(rules), data_folder("models", models)
@@ -182,11 +188,15 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
     """The notes of a review folder that were drawn at random, with their gold."""
     if key is None:
         raise ConfigurationError("--review needs --review-key: the gold is sealed")
-    try:
-        read_gold: Callable[..., Iterable[Note]] = import_module("deid_agent.review").read_gold
-    except ModuleNotFoundError:
-        raise ConfigurationError("--review: this build has no reviews; give SAMPLE") from None
-    return list(read_gold(folder, key, random_only=True))
+    opened = load_review_key(key)
+    notes = list(read_gold(folder, opened, random_only=True))
+    if left := read_status(ReviewFolder.open(folder, opened)).random_open:
+        # The notes that reviewers finish first are the easy ones.
+        raise ConfigurationError(
+            f"review folder {printable(folder)}: {counted(left, 'note')} of the random sample without gold: finish "
+            "all, because those that are finished first are no random sample"
+        )
+    return notes
 
 
 def _check_sample(notes: Sequence[Note]) -> None:
@@ -209,7 +219,7 @@ def _check_sample(notes: Sequence[Note]) -> None:
 
 def _check_population(population: str) -> None:
     if not population.strip() or len(population) > 300 or not population.isprintable():
-        raise ConfigurationError("--population: one line of at most 300 characters that names what was drawn from")
+        raise ConfigurationError("--population: one line of at most 300 characters that names the patients and notes")
 
 
 def _run_leans(

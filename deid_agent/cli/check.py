@@ -298,7 +298,7 @@ def _recognizers(settings: Settings, system: str | None = None, profile: str | N
 
 
 def _bounds(settings: Settings) -> Iterator[Finding]:
-    """What may be claimed of each project with a leak bound, and whether its feeds still are like the sample."""
+    """The claim of each project with a leak bound, and whether its feeds still are like the sample."""
     users: dict[str, ProjectSettings | None] = {DEFAULT_PROJECT: None, **settings.projects}
     digests = set()
     for name, project in users.items():

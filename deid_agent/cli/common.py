@@ -1,5 +1,6 @@
 """Shared by the commands: options, exit codes, and the form of errors."""
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -51,6 +52,13 @@ def refuse_existing(option: str, *files: Path | str | None) -> None:
     for path in (Path(file) for file in files if file is not None and str(file) != "-"):
         if path.is_file():
             raise ConfigurationError(f"{option} {printable(path)}: exists; remove it, or name a new file")
+
+
+def write_new(path: Path, text: str, mode: int) -> None:
+    """Write a new file, never through a link, and readable by its owner alone if it has originals."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+    with open(file, "w", encoding="utf-8", errors="backslashreplace") as sink:  # noqa: PTH123 - a descriptor
+        sink.write(text)
 
 
 def warn_of_demo(key: SecretKey) -> None:

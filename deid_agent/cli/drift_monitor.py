@@ -42,7 +42,7 @@ Name = Annotated[str, Field(max_length=260)]
 
 
 class FeedState(BaseModel):
-    """What is known of a feed: its unfinished window, and the result of the last one.
+    """The state of a feed: its unfinished window, and the result of the last one.
 
     ``run`` counts the windows in a row that differ, ``features`` are those of the last one.
     """
@@ -83,7 +83,7 @@ class _StateFile(BaseModel):
 
 
 def read_states(path: Path) -> list[FeedState]:
-    """The states in a file of ``DriftMonitor``; none if there is no file.
+    """The states in a file of ``DriftMonitor``; none if there is no file, or an empty one.
 
     Raises ``ConfigurationError`` for any other content.
     """
@@ -91,7 +91,9 @@ def read_states(path: Path) -> list[FeedState]:
         if not path.exists():
             return []
         with path.open("rb") as file:
-            return _StateFile.model_validate_json(file.read(_MOST_BYTES)).feeds
+            data = file.read(_MOST_BYTES)
+        # A host that lost its power may have left an empty file. An agent that does not start for it is worse.
+        return _StateFile.model_validate_json(data).feeds if data else []
     except OSError as problem:
         raise ConfigurationError(f"drift.file: {printable(path)}: {fault_text(problem)}") from None
     except ValidationError:
@@ -169,7 +171,7 @@ class DriftMonitor:
         return self.bounds.get(topic, self.default)
 
     def _key_of(self, topic: str, template: str, bound: BoundFile) -> tuple[str, str]:
-        """The feed of a document. Nothing that a message says is a name here, except a template of the sample."""
+        """The feed of a document. A message names none, except by a template of the sample."""
         key = topic, template if template in bound.drift.templates else OTHER
         # Too many feeds share one for each sample: all windows of a feed have the classes of one reference.
         return key if key in self._feeds or len(self._feeds) < MOST_FEEDS else (OTHER, bound.digest)

@@ -15,9 +15,9 @@ from deid_agent.config import refuse_unknown_variables
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.recognize import Tagger
 from deid_agent.review import (
-    ComponentReader,
     DrawSettings,
     ReviewFolder,
+    TaggerReader,
     add_notes,
     check_new,
     load_review_key,
@@ -90,6 +90,13 @@ def token(folder: Path, reviewer: str, key_file: Path) -> Exit:
     "--chosen", metavar="M", type=click.IntRange(0, _MOST_NOTES), default=0, help="Notes that teach the most."
 )
 @click.option(
+    "--unit",
+    type=click.Choice(["note", "patient"]),
+    default="note",
+    show_default=True,
+    help="Draw notes, or patients with one note each, at random.",
+)
+@click.option(
     "--per-patient",
     metavar="N",
     type=click.IntRange(1),
@@ -124,6 +131,7 @@ def add(
     key_file: Path,
     random: int,
     chosen: int,
+    unit: str,
     per_patient: int,
     candidates: int,
     system: str,
@@ -150,15 +158,23 @@ def add(
 
     factory = make_factory(key, policy="pseudonymised", profile=profile, system=system, rules=rules, models=models)
     sources = NoteSources(factory.deidentifier(keep))
-    found = list(sources.read(notes))
+    found = sources.read(notes)
     for fault in sources.faults:
         echo_error(fault)
     if not found:
         raise ConfigurationError("the sample is empty: NOTES have no text to review")
     settings = DrawSettings(
-        random, chosen, per_patient, candidates, seed, system, profile, datetime.now(UTC).date().isoformat()
+        random,
+        chosen,
+        unit == "patient",
+        per_patient,
+        candidates,
+        seed,
+        system,
+        profile,
+        datetime.now(UTC).date().isoformat(),
     )
-    drawn = add_notes(opened, found, ComponentReader(taggers[0]).read, settings)
+    drawn = add_notes(opened, found, TaggerReader(taggers[0]).read, settings)
     click.echo(
         f"{counted(drawn.notes, 'note')} of {counted(drawn.patients, 'patient')}: {drawn.random} random, "
         f"{drawn.chosen} chosen"
@@ -177,8 +193,8 @@ def add(
         )
     if drawn.pools > 1 and drawn.random:
         echo_error(
-            f"the random sample comes from {drawn.pools} different sets of notes: an estimate over all of it holds for "
-            "none of them; use a folder for each"
+            f"the random sample comes from {drawn.pools} different sets of notes, or units: an estimate over all of it "
+            "holds for none of them; use a folder for each"
         )
     return Exit.REFUSED if sources.faults else Exit.DONE
 

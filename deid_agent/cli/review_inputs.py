@@ -1,5 +1,7 @@
 """The notes of files for ``deid-agent review add``: plain text, JSON lines, and the narratives of messages."""
 
+from codecs import BOM_UTF8
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,9 +10,9 @@ import orjson
 
 from deid_agent.cli.common import fault_text
 from deid_agent.cli.inputs import Input, list_inputs, standard_input
-from deid_agent.cli.note_files import read_lines, read_plain
+from deid_agent.cli.note_files import read_plain
 from deid_agent.model import MessageError
-from deid_agent.pipeline import Deidentifier, MessagePlan
+from deid_agent.pipeline import Deidentifier, MessagePlan, read_note_line
 from deid_agent.review import SourceNote
 
 SHORTEST = 20
@@ -18,9 +20,12 @@ SHORTEST = 20
 LONGEST = 1_000_000
 """Characters of the longest note, as of the longest text of a message."""
 _MOST_BYTES = 256 << 20
+_TEXT = frozenset({"", ".txt", ".text", ".md"})
 _LINES = frozenset({".jsonl", ".ndjson"})
-_UNKNOWN = frozenset({"key", "table"})
-"""Unexamined values that may be anything: those that no table calls a code, a number, or kept by the policy."""
+_RARE = 10
+"""A place is rare if fewer than one in so many messages has a value there that nothing examined."""
+_ANYTHING = frozenset({"key", "table"})
+"""Why values are unexamined that may be anything, unlike codes, numbers and values that the policy keeps."""
 _MESSAGE = (b"MSH", b"FHS", b"BHS", b"{", b"[", b"<", b"\x0bMSH")
 
 
@@ -31,9 +36,24 @@ class NoteSources:
     deidentifier: Deidentifier
     faults: list[str] = field(default_factory=list)
     short: int = 0
+    _messages: list[frozenset[str]] = field(default_factory=list)
+    """The places of each file of messages with values that nothing examined."""
 
-    def read(self, sources: Sequence[str]) -> Iterator[SourceNote]:
-        """The notes of files and folders. Raises ``ConfigurationError`` for a source that does not exist."""
+    def read(self, sources: Sequence[str]) -> list[SourceNote]:
+        """The notes of files and folders. Raises ``ConfigurationError`` for a source that does not exist.
+
+        The unexamined values of a note are those of its file at rare places: status and units are in every message.
+        """
+        notes = list(self._read_all(sources))
+        frequent = Counter(place for places in self._messages for place in places)
+        rare = {place for place, count in frequent.items() if _RARE * count < len(self._messages)}
+        # Until here the number of the file, plus one; 0 for a note that is no message.
+        return [
+            replace(note, unexamined=len(self._messages[note.unexamined - 1] & rare)) if note.unexamined else note
+            for note in notes
+        ]
+
+    def _read_all(self, sources: Sequence[str]) -> Iterator[SourceNote]:
         for source in list_inputs(sources):
             if source.skipped:
                 self.faults.append(f"{source.shown}: skipped: {source.skipped}")
@@ -50,10 +70,13 @@ class NoteSources:
     def _read(self, source: Input) -> Iterator[SourceNote]:
         start = _peek(source.path)
         suffix = Path(source.name).suffix.lower()
-        if suffix in _LINES and not _is_fhir_line(start):
-            yield from self._read_lines(source)
+        if source.path is not None and suffix in _LINES and not _is_fhir_line(start):
+            yield from self._read_lines(source, source.path)
         elif suffix != ".txt" and start.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(_MESSAGE):
             yield from self._read_message(source)
+        elif source.path is not None and suffix not in _TEXT:
+            # A table, or the annotations of brat beside their texts, would be a note of many patients, or of none.
+            self.faults.append(f"{source.shown}: neither a message nor .txt or .jsonl; convert it")
         else:
             note = read_plain(source, "utf-8")
             if note.request is None:
@@ -63,17 +86,21 @@ class NoteSources:
             else:
                 self.faults.append(f"{source.shown}: has no text")
 
-    def _read_lines(self, source: Input) -> Iterator[SourceNote]:
-        for note in read_lines(source):
-            if note is None or (note.request is None and not note.fault):
-                continue
-            if note.request is None:
-                self.faults.append(note.fault)
-            elif not note.request.text.strip():
-                self.faults.append(f"{note.place}: has no text")
-            else:
-                patient = note.request.patient or ""
-                yield SourceNote(note.id, note.request.text, patient, facts=note.request.facts)
+    def _read_lines(self, source: Input, path: Path) -> Iterator[SourceNote]:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if not line.strip():
+                    continue
+                try:
+                    note = read_note_line(line.removeprefix(BOM_UTF8) if number == 1 else line)
+                except MessageError as problem:
+                    self.faults.append(f"{source.shown}: line {number}: {problem}")
+                    continue
+                if note.request.text.strip():
+                    patient = note.request.patient or _find_patient(line)
+                    yield SourceNote(note.id, note.request.text, patient, facts=note.request.facts)
+                else:
+                    self.faults.append(f"{source.shown}: line {number}: has no text")
 
     def _read_message(self, source: Input) -> Iterator[SourceNote]:
         data = standard_input().read() if source.path is None else source.path.read_bytes()
@@ -87,8 +114,8 @@ class NoteSources:
         except MessageError as problem:
             self.faults.append(f"{source.shown}: {problem}")
             return
-        unexamined = sum(count for (_, _, why), count in counts.items() if why in _UNKNOWN)
-        yield from (replace(note, unexamined=unexamined) for note in notes)
+        self._messages.append(frozenset(f"{form} {path}" for form, path, why in counts if why in _ANYTHING))
+        yield from (replace(note, unexamined=len(self._messages)) for note in notes)
 
     def _list_narratives(self, name: str, plan: MessagePlan) -> Iterator[SourceNote]:
         for number, part in enumerate(each for outer in plan.parts for each in outer.all_parts()):
@@ -120,6 +147,12 @@ def _peek(path: Path | None) -> bytes:
         return b""
     with path.open("rb") as file:
         return file.read(1 << 16)
+
+
+def _find_patient(line: bytes) -> str:
+    """The member ``patient`` of a line, which some exports have in place of ``patient_id``."""
+    found = orjson.loads(line.removeprefix(BOM_UTF8)).get("patient")
+    return found if isinstance(found, str) else ""
 
 
 def _is_fhir_line(start: bytes) -> bool:

@@ -1,7 +1,6 @@
 """The commands that start an agent or its console: ``run``, ``console``, and ``demo`` with sample messages."""
 
 import asyncio
-import importlib
 import logging
 import shutil
 import signal
@@ -117,8 +116,9 @@ def console(file: Path, port: int, demo_key: bool, review_folder: Path | None, r
 
 def _open_desk(folder: Path, key_file: Path) -> ReviewDesk:
     """The desk of a folder of reviewed notes. Raises ``ConfigurationError`` if folder or key cannot be used."""
-    desk: ReviewDesk = importlib.import_module("deid_agent.review").open_desk(folder, key_file)
-    return desk
+    from deid_agent.review import open_desk  # noqa: PLC0415 - only for the review, never for an agent
+
+    return open_desk(folder, key_file)
 
 
 async def _serve(settings: Settings, key: SecretKey, port: int, desk: ReviewDesk | None) -> None:

@@ -18,17 +18,20 @@ from deid_agent.nlp import is_packaged
 from deid_agent.recognize import Profile
 from deid_agent.rules import data_folder
 from deid_agent.train import (
+    SHARES,
     SHIPPED,
     Adaptation,
     Base,
     Example,
     ExampleReader,
+    Models,
     Progress,
     Rehearsal,
     SiteNotes,
     TrainingExtra,
     Verdict,
     adapt_models,
+    blend_models,
     convert_disk_errors,
     describe_change,
     find_recipe,
@@ -116,16 +119,21 @@ class WarmStart:
         work = _Work.prepare(self, base, site, rehearsal)
         folds = plan_folds(work.examples)
         held_out = len(folds) == 1
-        whole = work.write(staging / "whole", folds[0].learned if held_out else work.examples)
-        after = load_default(base.rules, whole, self.profile)
-        dev = judge("dev notes of the corpus", tag_notes(before, rehearsal.judged), tag_notes(after, rehearsal.judged))
+        models = work.adapt(folds[0].learned if held_out else work.examples)
+        before_dev = tag_notes(before, rehearsal.judged)
+        for share in SHARES:
+            whole = work.write(staging / "whole", models, share)
+            after = load_default(base.rules, whole, self.profile)
+            dev = judge("dev notes of the corpus", before_dev, tag_notes(after, rehearsal.judged))
+            if not dev.faults:
+                break
         old: list[Pair] = []
         new: list[Pair] = []
         for number, fold in enumerate(folds, 1):
             notes = [example.note for example in fold.judged]
             if not held_out:
-                folder = work.write(staging / f"fold-{number}", fold.learned, f", fold {number} of {len(folds)}")
-                after = load_default(base.rules, folder, self.profile)
+                models = work.adapt(fold.learned, f", fold {number} of {len(folds)}")
+                after = load_default(base.rules, work.write(staging / "fold", models, share), self.profile)
             old += tag_notes(before, notes)
             new += tag_notes(after, notes)
         of = "held-out patients of the site" if held_out else "patients of the site, cross-validated"
@@ -166,9 +174,9 @@ class _Work:
             start, base, *([reader.example(note) for note in part] for part in (site.notes, rehearsal.learned))
         )
 
-    def write(self, folder: Path, site: Sequence[Example], label: str = "") -> Path:
-        """Adapt with ``site``, and write the models to ``folder``."""
-        settings, quiet = self.start.settings, self.start.quiet
+    def adapt(self, site: Sequence[Example], label: str = "") -> "_Adapted":
+        """The models after they went on with ``site``."""
+        quiet = self.start.quiet
 
         def progress(name: str) -> Progress:
             def show(done: int, total: int) -> None:
@@ -177,11 +185,23 @@ class _Work:
 
             return show
 
-        models = adapt_models(self.base, self.start.names, site, self.rehearsed, settings, progress)
+        models = adapt_models(self.base, self.start.names, site, self.rehearsed, self.start.settings, progress)
+        return _Adapted(models, site)
+
+    def write(self, folder: Path, adapted: "_Adapted", share: float) -> Path:
+        """Write the models at ``share`` of the way to the adapted ones, in place of those of ``folder``."""
+        models = blend_models(self.base, adapted.models, share)
         with convert_disk_errors(folder):
+            shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-        write_models(folder, self.base, models, site, self.rehearsed, settings)
+        write_models(folder, self.base, models, share, adapted.site, self.rehearsed, self.start.settings)
         return folder
+
+
+@dataclass(frozen=True, slots=True)
+class _Adapted:
+    models: Models
+    site: Sequence[Example]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ MOST_LOSS = 1.0
 class LeakBound:
     """The leaks in the notes of ``patients``: ``mean`` is the mean share of a patient's annotations that leak.
 
-    ``bound`` is what a further patient leaks at most, on average, if drawn like these.
+    A further patient drawn like these leaks at most ``bound``, on average.
     """
 
     notes: int
@@ -65,7 +65,7 @@ def share_leaks(pairs: Sequence[Pair]) -> dict[str, float]:
 
 
 def bound_mean(losses: Sequence[float]) -> float:
-    """What a further loss is at most, on average: the mean after one more loss of the worst kind."""
+    """The most that a further loss is on average: the mean after one more loss of the worst kind."""
     return (math.fsum(losses) + MOST_LOSS) / (len(losses) + 1)
 
 

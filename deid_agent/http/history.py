@@ -98,6 +98,10 @@ class History:
             "restarts": values.number(metrics.RESTARTS),
             "rebalances": values.number(metrics.REBALANCES),
             "aborts": values.number(metrics.TXN_ABORTS),
+            "feeds": [
+                {"topic": labels[0], "template": labels[1], "differs": value == 1}
+                for labels, value in values.of(metrics.FEED_DIFFERS)
+            ],
             "latency": [
                 {"stage": name, "count": h.count, **{f"p{round(100 * q)}": quantile(h.counts, q) for q in QUANTILES}}
                 for name, h in latency

@@ -16,13 +16,12 @@ if TYPE_CHECKING:
     from deid_agent.review.exporting import EXPORTED, write_notes
     from deid_agent.review.importing import ImportForm, ImportResult, ImportSettings, import_decisions
     from deid_agent.review.queue import DrawResult, DrawSettings, SourceNote, add_notes
-    from deid_agent.review.reading import ComponentReader, NoteReading
+    from deid_agent.review.reading import NoteReading, TaggerReader
 
 __all__ = [
     "EXPORTED",
     "RANDOM",
     "Agreement",
-    "ComponentReader",
     "DrawResult",
     "DrawSettings",
     "FolderDesk",
@@ -33,6 +32,7 @@ __all__ = [
     "ReviewFolder",
     "ReviewStatus",
     "SourceNote",
+    "TaggerReader",
     "add_notes",
     "check_new",
     "compare",
@@ -51,6 +51,6 @@ _LAZY = {
     "exporting": ("EXPORTED", "write_notes"),
     "importing": ("ImportForm", "ImportResult", "ImportSettings", "import_decisions"),
     "queue": ("DrawResult", "DrawSettings", "SourceNote", "add_notes"),
-    "reading": ("ComponentReader", "NoteReading"),
+    "reading": ("TaggerReader", "NoteReading"),
 }
 __getattr__ = lazy_names(__name__, _LAZY)

@@ -34,6 +34,8 @@ MOST_REVIEWERS = 64
 _INDEX, _REVIEWERS, _NOTES, _DECISIONS = "index", "reviewers", "notes", "decisions"
 _VERSION = 1
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,31}", re.ASCII)
+_FOLDER_ID = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_KEY_ID = re.compile(r"[0-9a-f]{8}", re.ASCII)
 _NOTE = re.compile(r"[0-9a-f]{20}", re.ASCII)
 _DAMAGED = "was changed, is torn or belongs to another folder: restore it from a backup"
 _TOKENS = TypeAdapter(dict[str, str])
@@ -239,7 +241,7 @@ def _read_head(path: Path) -> dict[str, str]:
             raise ConfigurationError(
                 f"review folder {path}: has version {head['version']}, and this program reads {_VERSION}"
             )
-        if not all(isinstance(head[name], str) for name in ("folder", "key")):
+        if not (_FOLDER_ID.fullmatch(head["folder"]) and _KEY_ID.fullmatch(head["key"])):
             raise ValueError
         return {"folder": head["folder"], "key": head["key"]}
     except OSError as problem:

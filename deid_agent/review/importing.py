@@ -2,10 +2,12 @@
 
 import re
 import tomllib
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from operator import itemgetter
 from pathlib import Path
 
 from deid_agent.eval import CorpusFormat, LeftOut, Note, ParseLabel, parse_label, read_annotated
@@ -28,6 +30,7 @@ from deid_agent.review.records import (
 )
 
 _SHOWN_LABELS = 20
+_LINE_END = re.compile(r"\r\n|\r|\n")
 _LABEL = re.compile(r"[\w .:/-]{1,40}")
 _FAULTS = {
     SpanFault.OVERLAP: "with spans that share text: make them disjoint",
@@ -157,7 +160,7 @@ def import_decisions(folder: ReviewFolder, path: Path, reviewer: str, settings: 
                 new = () if found else (_make_note(folder, note),)
                 added |= {each.id: each for each in new}
                 for each in (*found, *new):
-                    spans = check_spans(((s.start, s.end, s.type) for s in note.annotated.spans), each.text)
+                    spans = check_spans(_fit(note, each.text), each.text)
                     if changes.setdefault(each.id, spans) != spans:
                         faults["that come twice with different spans: import one of them"] += 1
             except BadSpansError as problem:
@@ -209,7 +212,7 @@ class _KnownNotes:
         self._by_text = dict[str, list[ReviewNote]]()
         self._by_name = dict[str, list[ReviewNote]]()
         for note in notes:
-            self._by_text.setdefault(note.text, []).append(note)
+            self._by_text.setdefault(_with_one_line_end(note.text), []).append(note)
             self._by_name.setdefault(note.name, []).append(note)
 
     def find(self, note: Note) -> list[ReviewNote]:
@@ -217,12 +220,40 @@ class _KnownNotes:
         text = note.annotated.text
         named = self._by_id.get(note.id) or self._by_id.get(note.id.rpartition("-")[2])  # i2b2: PATIENT-NOTE
         if named is not None:
-            if text and text != named.text:
+            if text and _with_one_line_end(text) != _with_one_line_end(named.text):
                 raise _OtherTextError
             return [named]
         if text:
-            return self._by_text.get(text, [])
+            return self._by_text.get(_with_one_line_end(text), [])
         return self._by_name.get(note.id, [])
+
+
+def _with_one_line_end(text: str) -> str:
+    return _LINE_END.sub("\n", text)
+
+
+def _fit(note: Note, text: str) -> Iterator[tuple[int, int, str]]:
+    """The spans of a note at their places in ``text``, which is equal except for line ends: tools change them."""
+    given = note.annotated.text
+    if not given or given == text:
+        yield from ((span.start, span.end, span.type) for span in note.annotated.spans)
+        return
+    before, after = _line_ends(given), _line_ends(text)
+    for span in note.annotated.spans:
+        yield _move(span.start, before, after), _move(span.end, before, after), span.type
+
+
+def _line_ends(text: str) -> list[tuple[int, int]]:
+    return [found.span() for found in _LINE_END.finditer(text)]
+
+
+def _move(at: int, before: Sequence[tuple[int, int]], after: Sequence[tuple[int, int]]) -> int:
+    """The place ``at`` in a text with the line ends ``before``, in one with the line ends ``after``."""
+    passed = bisect_right(before, at, key=itemgetter(1))
+    inside = passed < len(before) and before[passed][0] < at
+    if inside:
+        return after[passed][0]
+    return at + (after[passed - 1][1] - before[passed - 1][1] if passed else 0)
 
 
 def _make_note(folder: ReviewFolder, note: Note) -> ReviewNote:

@@ -27,6 +27,8 @@ from deid_agent.review.records import RANDOM, Draw, QueueEntry, ReviewIndex, Rev
 
 UNCERTAIN, DISAGREEMENT, UNEXAMINED = "uncertain", "disagreement", "unexamined"
 """Reasons of chosen notes."""
+COPIED = 100
+"""Characters of a text from which two equal ones are one note."""
 _MOST_UNEXAMINED = 8
 _SHORT = 500
 
@@ -48,11 +50,14 @@ class SourceNote:
 
 @dataclass(frozen=True, slots=True)
 class DrawSettings:
-    """How many notes to take. ``candidates`` are read to choose among them; ``seed`` repeats a draw, also
-    in another folder."""
+    """How many notes to take. With ``patients`` the random sample are patients, each with one note of its own.
+
+    ``candidates`` are read to choose among them; ``seed`` repeats a draw, also in another folder.
+    """
 
     random: int = 0
     chosen: int = 0
+    patients: bool = False
     per_patient: int = 2
     candidates: int = 1000
     seed: str = ""
@@ -116,23 +121,26 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
 
     Raises ``ConfigurationError`` for a damaged file, ``FolderBusyError``, and ``OSError``.
     """
-    pool, repeated = dict[str, tuple[SourceNote, str]](), 0
-    for note in notes:
-        id_, patient = identify(folder, note)
-        repeated += id_ in pool
-        pool.setdefault(id_, (note, patient))
+    before = {entry.note: entry for entry in folder.read_index().entries}
+    stored = {id_: folder.read_note(id_) for id_ in before}
+    pool, repeated = _collect(folder, notes, stored.values())
     seed = settings.seed or secrets.token_hex(16)
     ranked = sorted(pool, key=lambda id_: _rank(seed, pool[id_][0]))
-    before = {entry.note: entry for entry in folder.read_index().entries}
-    fresh = [id_ for id_ in ranked if id_ not in before or RANDOM not in before[id_].reasons]
+    sampled = {id_ for id_, entry in before.items() if RANDOM in entry.reasons}
+    if settings.patients:
+        seen = {stored[id_].patient for id_ in sampled}
+        fresh = [id_ for id_ in _one_of_each(seed, ranked, pool) if pool[id_][1] not in seen]
+    else:
+        fresh = [id_ for id_ in ranked if id_ not in sampled]
     random = fresh[: settings.random]
-    rest = [id_ for id_ in fresh[settings.random :] if id_ not in before]
+    drawn = {*random, *before}
+    rest = [id_ for id_ in ranked if id_ not in drawn]
     candidates = rest[: settings.candidates] if settings.chosen else []
     made: dict[str, tuple[ReviewNote, QueueEntry]] = {
         id_: _make(id_, *pool[id_], read) for id_ in (*random, *candidates) if id_ not in before
     }
     scored = [(made[id_][1].score, id_, made[id_][0].patient) for id_ in candidates]
-    taken = Counter(folder.read_note(id_).patient for id_, entry in before.items() if RANDOM not in entry.reasons)
+    taken = Counter(stored[id_].patient for id_ in before if id_ not in sampled)
     chosen = choose(scored, settings.chosen, settings.per_patient, taken)
     with folder.locked():
         index = folder.read_index()
@@ -154,7 +162,7 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
             len(chosen),
             settings.system,
             settings.profile,
-            folder.cipher.digest("pool", *sorted(pool)),
+            folder.cipher.digest("pool", "patient" if settings.patients else "note", *sorted(pool)),
         )
         changed = ReviewIndex((*kept, *new), (*index.draws, draw))
         folder.write_index(changed)
@@ -162,9 +170,40 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
     return DrawResult(len(pool), patients, len(random), len(chosen), known, repeated, changed.pools)
 
 
+def _collect(
+    folder: ReviewFolder, notes: Iterable[SourceNote], stored: Iterable[ReviewNote]
+) -> tuple[dict[str, tuple[SourceNote, str]], int]:
+    """The notes by id, each with its patient; and how many were left out because they came before.
+
+    A long text that comes again under another patient is a copy from another source, which has other identifiers.
+    """
+    long = {note.text: (note.id, note.patient) for note in stored if len(note.text) >= COPIED}
+    pool, repeated = dict[str, tuple[SourceNote, str]](), 0
+    for note in sorted(notes, key=lambda each: (each.text, not each.patient, each.patient)):
+        found = identify(folder, note)
+        id_, patient = long.setdefault(note.text, found) if len(note.text) >= COPIED else found
+        repeated += id_ in pool
+        pool.setdefault(id_, (note, patient))
+    return pool, repeated
+
+
+def _one_of_each(seed: str, ranked: Iterable[str], pool: Mapping[str, tuple[SourceNote, str]]) -> list[str]:
+    """The first note of each patient by its rank, in the order of the ranks of the patients."""
+    first = dict[str, str]()
+    for id_ in ranked:
+        first.setdefault(pool[id_][1], id_)
+
+    def rank(id_: str) -> bytes:
+        note = pool[id_][0]
+        return _rank(seed, SourceNote("", f"patient: {note.patient or note.text}"))
+
+    return sorted(first.values(), key=rank)
+
+
 def _rank(seed: str, note: SourceNote) -> bytes:
     """The rank of a note under a seed: the same in each folder, whatever its key."""
-    data = orjson.dumps([seed, note.patient, note.text.encode("utf-8", "surrogatepass").hex()])
+    patient = "" if len(note.text) >= COPIED else note.patient
+    data = orjson.dumps([seed, patient, note.text.encode("utf-8", "surrogatepass").hex()])
     return hashlib.sha256(data).digest()
 
 

@@ -74,7 +74,7 @@ class _Overheard:
         return found
 
 
-class ComponentReader:
+class TaggerReader:
     """Reads notes one by one."""
 
     def __init__(self, tagger: Tagger) -> None:

@@ -23,6 +23,7 @@ from deid_agent.rules.files import (
     describe_validation,
     digest_features,
     digest_folder,
+    load_lexicons,
     load_toml,
     read_toml,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "learn_format",
     "list_of_tag",
     "lists_of_tags",
+    "load_lexicons",
     "load_nicknames",
     "load_ruleset",
     "load_toml",

@@ -2,7 +2,7 @@
 
 from deid_agent.surrogate.calendars import ADULT_BIRTH_DAYS, ADULT_DAYS, DateShifts, birth_offsets, event_bases
 from deid_agent.surrogate.dates import connects_days
-from deid_agent.surrogate.lists import pin_names
+from deid_agent.surrogate.lists import list_words, load_lists, pin_names
 from deid_agent.surrogate.methods import RESTRICTED_ZIP3, Period, coarsen_date, generalize, mask
 from deid_agent.surrogate.numeric_dates import detect_day_first
 from deid_agent.surrogate.people import NamedPerson, Scope
@@ -23,6 +23,8 @@ __all__ = [
     "detect_day_first",
     "event_bases",
     "generalize",
+    "list_words",
+    "load_lists",
     "mask",
     "pin_names",
 ]

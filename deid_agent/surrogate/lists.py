@@ -140,6 +140,15 @@ def _read_words(path: Path, data: Mapping[str, object], part: str) -> list[str]:
     return value.split()
 
 
+def list_words(lists: SurrogateLists) -> frozenset[str]:
+    """The folded words of the names and phrases that surrogates are drawn from."""
+    texts = [
+        *(word for pool in lists.pools.values() for word in pool.words),
+        *(p for f in lists.phrases.values() for p in f),
+    ]
+    return frozenset(word for text in texts for word in re.findall(r"[^\W\d_]+", fold(text)))
+
+
 def _add_common_pools(pools: dict[tuple[str, str], Pool]) -> None:
     for part in PARTS:
         merged = (pool.words for (_, p), pool in pools.items() if p == part and pool.latin)

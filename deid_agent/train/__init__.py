@@ -7,7 +7,7 @@ from deid_agent.train.augment import Augmenter
 from deid_agent.train.card import CardFacts, TrainedModel, convert_disk_errors, model_card, open_store
 from deid_agent.train.components import CandidateModels, tag_with_component, train_component
 from deid_agent.train.crf_adapter import CrfAdaptation
-from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress
+from deid_agent.train.crf_trainer import CrfSettings, Progress, ignore_progress, train_crf
 from deid_agent.train.examples import Example, ExampleReader, draw_share
 from deid_agent.train.name_filter_trainer import FilterSettings
 from deid_agent.train.recipes import (
@@ -32,10 +32,13 @@ from deid_agent.train.site_notes import (
     refuse_missing_types,
 )
 from deid_agent.train.warm_start import (
+    SHARES,
     Adaptation,
     Base,
+    Models,
     Verdict,
     adapt_models,
+    blend_models,
     describe_change,
     judge,
     load_default,
@@ -47,6 +50,7 @@ from deid_agent.train.warm_start import (
 __all__ = [
     "PUBLISHED",
     "RECIPES",
+    "SHARES",
     "SHIPPED",
     "Adaptation",
     "Augmenter",
@@ -59,6 +63,7 @@ __all__ = [
     "Example",
     "ExampleReader",
     "FilterSettings",
+    "Models",
     "NetworkAblation",
     "NetworkAdaptation",
     "NetworkSettings",
@@ -70,6 +75,7 @@ __all__ = [
     "TrainingExtra",
     "Verdict",
     "adapt_models",
+    "blend_models",
     "convert_disk_errors",
     "describe_change",
     "draw_share",
@@ -88,5 +94,6 @@ __all__ = [
     "tag_notes",
     "tag_with_component",
     "train_component",
+    "train_crf",
     "write_models",
 ]

@@ -216,7 +216,7 @@ def _network_rows(manifest: Mapping[str, object]) -> list[str]:
 
 
 def _adaptation_rows(manifest: Mapping[str, object]) -> list[str]:
-    """What a model went on from, and with which notes; nothing for a model that began with random weights."""
+    """The model before and the notes of the adaptation; nothing for a model that began with random weights."""
     adapted = _mapping(manifest, "adapted")
     if not adapted:
         return []
@@ -225,7 +225,7 @@ def _adaptation_rows(manifest: Mapping[str, object]) -> list[str]:
         f"| Started from | model with arrays of SHA-256 `{adapted.get('base')}` |",
         f"| Went on with | {site.get('notes')} notes of {site.get('patients')} patients with "
         f"{site.get('annotations')} annotations, and {rehearsal.get('notes')} notes of the corpus again |",
-        f"| Adaptation | {_plain(_mapping(adapted, 'settings'))} |",
+        f"| Adaptation | share {adapted.get('share')} of the way; {_plain(_mapping(adapted, 'settings'))} |",
         *(
             f"| Compared on {one.get('of')} | {one.get('notes')} notes of {one.get('patients')} patients: "
             f"strict F1 {_before_after(one, 'strict')}, leaked {_before_after(one, 'leaked')} |"

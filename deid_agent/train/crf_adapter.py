@@ -11,6 +11,7 @@ minimizes; it is imported when an adaptation starts.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,12 +61,24 @@ def adapt_crf(
 ) -> CrfModel:
     """``base`` after it has read ``site`` and ``rehearsal``. The same examples in the same order give the same CRF."""
     extractor = _extend_vocabulary(base.extractor, site)
-    units = [_number_units(extractor, base, example) for example in (*site, *rehearsal)]
-    weights = [settings.weight] * len(site) + [1.0] * len(rehearsal)
-    crf = _extend_tables(base.crf, weight_groups(extractor.templates), units[: len(site)], settings.least)
-    learned = sum(len(one.labels) for one in units[: len(site)])
-    fitted = _fit(crf, _Data.build(crf, units, weights), learned, settings, progress)
+    own = [_number_units(extractor, base, example) for example in site]
+    crf = _extend_tables(base.crf, weight_groups(extractor.templates), own, settings.least)
+    again = (_number_units(extractor, base, example) for example in rehearsal)
+    fitted = _fit(crf, _Data.build(crf, chain(own, again)), sum(len(one.labels) for one in own), settings, progress)
     return replace(base, extractor=extractor, crf=fitted, digest="", card={})
+
+
+def blend_crf(base: CrfModel, adapted: CrfModel, share: float) -> CrfModel:
+    """The CRF at ``share`` (0 to 1) of the way from ``base`` to ``adapted``, which was adapted from it."""
+    old, new = base.crf, adapted.crf
+    before = np.zeros_like(new.weights)
+    for known, table in zip(old.tables, new.tables, strict=True):
+        rows = table.first + table.numbers.searchsorted(known.numbers)
+        before[rows] = old.weights[known.first : known.first + len(known.numbers)]
+    weights = before + np.float32(share) * (new.weights - before)
+    return replace(
+        adapted, crf=replace(new, weights=weights, bias=old.bias + np.float32(share) * (new.bias - old.bias))
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,21 +145,22 @@ def _extend_tables(crf: Crf, groups: Sequence[int], site: Sequence[_Units], leas
 class _Data:
     """All tokens as a sparse matrix ``[token, active row]``, whose last column is the bias.
 
-    ``active`` are the rows of the weights that occur. ``weights`` ``[token]`` is how often each token counts.
+    ``active`` are the rows of the weights that occur.
     """
 
     matrix: Any
     active: Ints
     labels: Ints
-    weights: _Numbers
     sizes: list[int]
 
     @staticmethod
-    def build(crf: Crf, notes: Sequence[_Units], weights: Sequence[float]) -> "_Data":
+    def build(crf: Crf, notes: Iterable[_Units]) -> "_Data":
         from scipy.sparse import csr_matrix  # noqa: PLC0415 - only training needs it
 
-        tokens, rows, first = [], [], 0
+        tokens, rows, labels, sizes, first = [], [], [], [], 0
         for note in notes:
+            labels.append(note.labels)
+            sizes += [size for size in note.sizes if size]
             for table, numbers in zip(crf.tables, note.numbers, strict=True):
                 (at,) = numbers.nonzero()
                 found = table.find_rows(numbers[at])
@@ -159,13 +173,7 @@ class _Data:
         active, columns = np.unique(np.concatenate(rows), return_inverse=True)
         ones = np.ones(len(columns))
         matrix = csr_matrix((ones, (np.concatenate(tokens), columns)), shape=(first, len(active)))
-        return _Data(
-            matrix,
-            active[:-1].astype(np.int64),
-            np.concatenate([note.labels for note in notes]),
-            np.repeat(np.asarray(weights), [len(note.labels) for note in notes]),
-            [size for note in notes for size in note.sizes if size],
-        )
+        return _Data(matrix, active[:-1].astype(np.int64), np.concatenate(labels), sizes)
 
 
 def _fit(crf: Crf, data: _Data, learned: int, settings: CrfAdaptation, progress: Progress) -> Crf:
@@ -173,10 +181,11 @@ def _fit(crf: Crf, data: _Data, learned: int, settings: CrfAdaptation, progress:
     from scipy.optimize import minimize  # noqa: PLC0415
 
     start = np.vstack([crf.weights[data.active], crf.bias[None]]).astype(np.float64)
-    chain = Crf(crf.labels, (), np.zeros((0, len(crf.labels)), np.float32), crf.bias, crf.transitions)
-    targets = chain.marginals_of_sequences((data.matrix @ start).astype(np.float32), data.sizes).astype(np.float64)
+    labels_only = Crf(crf.labels, (), np.zeros((0, len(crf.labels)), np.float32), crf.bias, crf.transitions)
+    before = labels_only.marginals_of_sequences((data.matrix @ start).astype(np.float32), data.sizes)
     gold = np.eye(len(crf.labels))[data.labels]
-    targets = np.where(np.arange(len(gold))[:, None] < learned, gold, (targets + gold) / 2)
+    targets = np.where(np.arange(len(gold))[:, None] < learned, gold, (before + gold) / 2)
+    weights = np.where(np.arange(len(gold)) < learned, settings.weight, 1.0)
     moves = crf.transitions.astype(np.float64)
     firsts = np.cumsum([0, *data.sizes[:-1]])
     turned = data.matrix.T.tocsr()
@@ -185,11 +194,11 @@ def _fit(crf: Crf, data: _Data, learned: int, settings: CrfAdaptation, progress:
     def measure(flat: _Numbers) -> tuple[float, _Numbers]:
         change = flat.reshape(start.shape)
         scores = data.matrix @ (start + change)
-        wrong = chain.marginals_of_sequences(scores.astype(np.float32), data.sizes) - targets
-        wrong *= data.weights[:, None]
+        wrong = labels_only.marginals_of_sequences(scores.astype(np.float32), data.sizes) - targets
+        wrong *= weights[:, None]
         gradient = turned @ wrong + settings.prior * change
-        likely = data.weights @ (scores * targets).sum(axis=1)  # without transitions, which stay
-        lost = data.weights[firsts] @ _log_partitions(scores, data.sizes, moves) - likely
+        likely = weights @ (scores * targets).sum(axis=1)  # without transitions, which stay
+        lost = weights[firsts] @ _log_partitions(scores, data.sizes, moves) - likely
         return float(lost + settings.prior / 2 * (change * change).sum()), gradient.ravel()
 
     def count(_flat: _Numbers) -> None:
@@ -200,9 +209,9 @@ def _fit(crf: Crf, data: _Data, learned: int, settings: CrfAdaptation, progress:
     options = {"maxiter": settings.iterations, "maxcor": _KEPT_PAIRS}
     found = minimize(measure, np.zeros(start.size), jac=True, method="L-BFGS-B", callback=count, options=options)
     change = np.where(np.abs(found.x) < _LEAST_CHANGE, 0, found.x).reshape(start.shape)
-    weights = crf.weights.copy()
-    weights[data.active] += change[:-1].astype(np.float32)
-    return replace(crf, weights=weights, bias=(crf.bias + change[-1]).astype(np.float32))
+    moved = crf.weights.copy()
+    moved[data.active] += change[:-1].astype(np.float32)
+    return replace(crf, weights=moved, bias=(crf.bias + change[-1]).astype(np.float32))
 
 
 def _log_partitions(scores: _Numbers, sizes: Sequence[int], moves: _Numbers) -> _Numbers:

@@ -53,9 +53,9 @@ def adapt_network(
     chosen = [e for e in (*(list(site) * settings.weight), *rehearsal) if e.tokens.words]
     notes = [encode_note(e, network.encoder, numbers, list_types(labels)) for e in chosen]
     own = sum(1 for e in site if e.tokens.words) * settings.weight
-    gold = [np.eye(len(labels), dtype=np.float32)[note.labels] for note in notes]
-    before = (_probabilities(network, note) for note in notes[own:])
-    targets = gold[:own] + [(one + two) / 2 for one, two in zip(gold[own:], before, strict=True)]
+    targets: list[Floats] = [np.eye(len(labels), dtype=np.float32)[note.labels] for note in notes]
+    for at in range(own, len(notes)):
+        targets[at] = (targets[at] + _probabilities(network, notes[at])) / np.float32(2)
     sequences, draw = list_sequences(notes), np.random.default_rng(settings.seed)
     rule, update = _compile_update(network.dimensions, settings.dropout, settings.clip)
     # A step overwrites its weights: without a copy these could be the memory of the base.
@@ -73,11 +73,8 @@ def adapt_network(
             step += 1
         losses.append(round(sum(of_epoch) / max(1, len(of_epoch)), 4))
         progress(epoch, settings.epochs)
-    mixed = {
-        name: old + np.float32(settings.share) * (np.array(weights[name], np.float32) - old)
-        for name, old in network.weights.items()
-    }
-    result = Network.from_weights(network.dimensions, network.encoder, mixed, labels)
+    moved = {name: np.array(weights[name], np.float32) for name in network.weights}
+    result = Network.from_weights(network.dimensions, network.encoder, moved, labels)
     return NetworkModel(base.name, base.schema, result, {"losses": losses})
 
 

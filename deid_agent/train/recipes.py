@@ -54,8 +54,7 @@ class NetworkSettings:
 class NetworkAdaptation:
     """How a trained network goes on with further notes.
 
-    ``weight`` is how often an epoch reads a note of the site; it reads a note of the rehearsal once. The result lies at
-    ``share`` (0 to 1) of the way from the trained weights to the new ones (Wortsman et al. 2022).
+    ``weight`` is how often an epoch reads a note of the site; it reads a note of the rehearsal once.
     """
 
     epochs: int = 4
@@ -63,7 +62,6 @@ class NetworkAdaptation:
     weight: int = 2
     dropout: float = 0.5
     clip: float = 5.0
-    share: float = 1.0
     seed: int = 2016
 
 

@@ -1,4 +1,4 @@
-"""The notes that a warm start needs, and what is wrong with them: those of the site, and those of the rehearsal.
+"""The notes that a warm start needs, and their faults: those of the site, and those of the rehearsal.
 
 Errors have counts, types and places, never text of a note.
 """

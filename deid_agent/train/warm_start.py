@@ -8,21 +8,34 @@ the default system before, on patients of the site that it did not learn from an
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+
+import numpy as np
 
 from deid_agent.eval import Comparison, Note, Pair, RatioChange, compare_pairs
 from deid_agent.model import ConfigurationError, Document
-from deid_agent.nlp import VECTORS_NAME, CrfModel, NetworkModel, load_crf, load_network, select_templates
+from deid_agent.nlp import (
+    VECTORS_NAME,
+    CrfModel,
+    Floats,
+    Network,
+    NetworkModel,
+    load_crf,
+    load_network,
+    select_templates,
+)
 from deid_agent.recognize import Profile, Tagger, load_rules, load_tagger
 from deid_agent.rules import digest_features
 from deid_agent.train.card import Json, convert_disk_errors, digest_notes, render_card, write_model
-from deid_agent.train.crf_adapter import CrfAdaptation, adapt_crf
+from deid_agent.train.crf_adapter import CrfAdaptation, adapt_crf, blend_crf
 from deid_agent.train.crf_trainer import Progress, ignore_progress
 from deid_agent.train.examples import Example
 from deid_agent.train.recipes import SHIPPED, ComponentKind, NetworkAdaptation, NetworkSettings, find_recipe
 
 _MARGIN_OF_LEAKS, _MARGIN_OF_STRICT = 0.002, 0.005
+SHARES = (1.0, 0.5, 0.25)
+"""How far adapted models go from the trained ones: the first share that does no harm on the dev notes."""
 _SURE = 0.9  # the share of the resamples that shows a loss
 _KEPT = ("about", "kind", "families", "recognizers", "types", "settings", "augment", "seed", "corpus", "rules")
 _SYSTEM = "default"
@@ -107,10 +120,33 @@ def adapt_models(
     return found
 
 
+def blend_models(base: Base, adapted: Models, share: float) -> Models:
+    """The models at ``share`` (0 to 1) of the way from those of ``base`` to the adapted ones (Wortsman et al. 2022)."""
+    found = dict(adapted)
+    for name, model in adapted.items():
+        known = base.models[name]
+        if model is known:
+            continue
+        if isinstance(model, NetworkModel) and isinstance(known, NetworkModel):
+            one = model.network
+            weights = {key: _between(known.network.weights[key], new, share) for key, new in one.weights.items()}
+            found[name] = replace(
+                model, network=Network.from_weights(one.dimensions, one.encoder, weights, one.crf.labels)
+            )
+        elif isinstance(model, CrfModel) and isinstance(known, CrfModel):
+            found[name] = blend_crf(known, model, share)
+    return found
+
+
+def _between(old: Floats, new: Floats, share: float) -> Floats:
+    return old + np.float32(share) * (new - old)
+
+
 def write_models(
     folder: Path,
     base: Base,
     models: Models,
+    share: float,
     site: Sequence[Example],
     rehearsal: Sequence[Example],
     settings: Adaptation,
@@ -135,6 +171,7 @@ def write_models(
                 "earlier": known.card.get("adapted"),
                 "site": _count(site),
                 "rehearsal": _count(rehearsal),
+                "share": share,
                 "settings": asdict(own),
             }
             write_model(model, card, folder)
@@ -182,7 +219,7 @@ class Verdict:
 
     @property
     def faults(self) -> list[str]:
-        """In what the new models are worse, with figures; empty if they may replace the old ones."""
+        """The losses of the new models, with figures; empty if they may replace the old ones."""
         found = []
         strict, leaked = self.comparison.strict, self.comparison.leaked
         if _is_worse(leaked, leaked.value, _MARGIN_OF_LEAKS):

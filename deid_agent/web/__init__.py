@@ -1,10 +1,23 @@
-"""The files of the web pages: the console, and the style and script of the evaluation report."""
+"""The files of the web pages: the console, and the style and script of reports."""
 
 import base64
 import hashlib
 from importlib import resources
 
-__all__ = ["read_files", "report_policy", "report_script", "report_style"]
+from deid_agent.web.plain_page import PAPER_STYLE, close_page, open_page, render_counts, render_table
+
+__all__ = [
+    "PAPER_STYLE",
+    "base_style",
+    "close_page",
+    "open_page",
+    "read_files",
+    "render_counts",
+    "render_table",
+    "report_policy",
+    "report_script",
+    "report_style",
+]
 
 _ENDINGS = (".html", ".css", ".js", ".svg")
 
@@ -15,9 +28,14 @@ def read_files() -> dict[str, bytes]:
     return {item.name: item.read_bytes() for item in folder.iterdir() if item.name.endswith(_ENDINGS)}
 
 
+def base_style() -> str:
+    """The style sheet of all pages: colours, type and tables."""
+    return _read_text("base.css")
+
+
 def report_style() -> str:
     """The style sheet that an evaluation report contains: the base style of the console and its own rules."""
-    return _read_text("base.css") + _read_text("report.css")
+    return base_style() + _read_text("report.css")
 
 
 def report_script() -> str:

@@ -29,6 +29,11 @@ function tiles(answer) {
   show(by("tiles"), ...pairs.map(([name, value]) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", {}, value))));
 }
 
+function feeds(totals) {
+  const changed = totals.feeds.filter((one) => one.differs);
+  show(by("feeds"), changed.length ? el("p", {}, el("span", { class: "pill warn" }, "leak bound"), ` ${changed.map((one) => `${one.topic}, ${one.template}`).join("; ")}: the bound does not cover ${changed.length > 1 ? "these feeds" : "this feed"} any more: take a new sample.`) : null);
+}
+
 function numbers(totals) {
   const counted = totals.messages.filter((one) => one.count);
   const topics = table(["topic", "outcome", "records"], counted.map((one) => [one.topic, words(one.outcome), one.count]));
@@ -52,6 +57,7 @@ const load = poll(async () => {
   plots.latency.update(at, latency);
   plots.lag.update(at, lag);
   plots.phi.update(at, phi);
+  feeds(answer.totals);
   numbers(answer.totals);
 }, 5);
 

@@ -329,7 +329,7 @@ function setType(type) {
 function find(event) {
   event.preventDefault();
   const wanted = by("wanted").value;
-  const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&"), "giu");
+  const pattern = new RegExp(wanted.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&"), "giu");
   pattern.lastIndex = note.range?.end ?? note.list[note.at]?.end ?? 0;
   const match = pattern.exec(note.text) ?? pattern.exec(note.text); // the second one from the start of the note
   if (!match) return void (by("missing").textContent = "The note does not contain this text.");

@@ -12,7 +12,7 @@ from pathlib import Path
 from deid_agent.eval import CorpusPart, Note, read_annotated, select_part
 from deid_agent.model import Document
 from deid_agent.recognize import Profile, load_rules, load_tagger
-from deid_agent.review import ComponentReader, NoteReading
+from deid_agent.review import NoteReading, TaggerReader
 from deid_agent.review.queue import choose, score_note
 from deid_agent.rules import data_folder
 
@@ -57,7 +57,7 @@ def show(label: str, results: Sequence[Result]) -> None:
 def main() -> None:
     part = CorpusPart(sys.argv[1] if len(sys.argv) > 1 else "sites")
     tagger = load_tagger(load_rules(data_folder("rules"), ()), data_folder("models"), "default", Profile.RECALL)
-    reader = ComponentReader(tagger)
+    reader = TaggerReader(tagger)
     notes = select_part(read_annotated(CORPUS).notes, part)
     results = [compare(note, reader.read(Document(note.annotated.text))) for note in notes]
     show("all", results)

@@ -1,10 +1,10 @@
-"""What lists, a warm start and both give at the two held-out sites of the corpus, by the number of reviewed notes.
+"""The gain from lists, a warm start and both at the two held-out sites of the corpus, by the number of reviewed notes.
 
     python tests/bench/site_curve.py --work DIR --out FILE
 
 The two sites count as one system. Its patients are divided into halves; notes of one half are reviewed, all notes of
 the other are scored, both ways round, so that every note is scored once and never reviewed. A smaller number of notes
-is a part of each larger one. Each cell is a file of findings in DIR: a killed run goes on where it was. No setting of
+is a part of each larger one. Each cell is a file of findings in DIR, so that a killed run can go on. No setting of
 the warm start was chosen by these notes.
 """
 
@@ -32,13 +32,17 @@ from deid_agent.model import PhiType, Source, SourceKind, Span  # noqa: E402
 from deid_agent.nlp import CrfModel, NetworkModel, NetworkTagger, TokenCrf  # noqa: E402
 from deid_agent.recognize import Profile, Tagger  # noqa: E402
 from deid_agent.train import (  # noqa: E402
+    SHARES,
     SHIPPED,
     Adaptation,
     Base,
     ExampleReader,
+    Models,
     SiteNotes,
     adapt_models,
+    blend_models,
     draw_share,
+    judge,
     read_rehearsal,
 )
 
@@ -120,13 +124,25 @@ def run(work: Path, counts: Sequence[int], settings: Adaptation) -> None:
             rehearsal = read_rehearsal(ROOT / "corpus", SiteNotes(tuple(known))).learned
             own, again = ([reader.example(note) for note in part] for part in (known, rehearsal))
             models = adapt_models(base, SHIPPED, own, again, settings)
-            seconds = work / f"seconds-{half.name}-{count}.txt"
-            seconds.write_text(f"{time.process_time() - start:.0f}\n", "utf-8")
+            taken = time.process_time() - start
+            models, share = not_worse(base, models, work, dev, plain[Profile.RECALL])
+            about = {"cpu_seconds": round(taken), "share": share, "notes": len(known)}
+            (work / f"about-{half.name}-{count}.json").write_text(json.dumps(about), "utf-8")
             for profile in PROFILES:
                 warm, both = (with_models(each[profile], models) for each in (plain, listed))
                 stored(work / f"site-{half.name}-{count}-warm-{profile}.json", half.scored, warm)
                 stored(work / f"site-{half.name}-{count}-both-{profile}.json", half.scored, both)
                 stored(work / f"dev-{half.name}-{count}-warm-{profile}.json", dev, warm)
+
+
+def not_worse(base: Base, models: Models, work: Path, dev: Sequence[Note], plain: Tagger) -> tuple[Models, float]:
+    """The models at the share that the command would choose; 0 and the models of ``base`` if it would refuse all."""
+    old = stored(work / f"dev-first-0-none-{Profile.RECALL}.json", dev, plain)
+    for share in SHARES:
+        blended = blend_models(base, models, share)
+        if not judge("dev", old, site_effect.tag(with_models(plain, blended), dev)).faults:
+            return blended, share
+    return base.models, 0.0
 
 
 def collect(work: Path) -> dict[str, object]:
@@ -166,9 +182,9 @@ def collect(work: Path) -> dict[str, object]:
                         new = read(path, dev)
                         name = {"profile": profile.value, "notes": count, "way": "dev", "half": half.name}
                         rows.append({**name, **figures(new), "change": changes(old, new)})
-    seconds = {path.stem.removeprefix("seconds-"): int(path.read_text()) for path in sorted(work.glob("seconds-*"))}
+    about = {path.stem.removeprefix("about-"): json.loads(path.read_text()) for path in sorted(work.glob("about-*"))}
     sizes = {half.name: {"reviewed": len(half.reviewed), "scored": len(half.scored)} for half in both}
-    return {"halves": sizes, "cpu_seconds": seconds, "rows": rows}
+    return {"halves": sizes, "adaptations": about, "rows": rows}
 
 
 def figures(pairs: Sequence[Pair]) -> dict[str, object]:
@@ -208,7 +224,7 @@ def changes(before: Sequence[Pair], after: Sequence[Pair]) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run what is missing, and write the figures of what is there."""
+    """Run the missing cells, and write the figures of all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

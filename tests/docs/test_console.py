@@ -12,6 +12,8 @@ from urllib.request import urlopen
 import pytest
 from support.keys import KEY
 
+from deid_agent.web import read_files
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "console.md").read_text("utf-8")
 COMMANDS = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
@@ -81,3 +83,12 @@ def test_every_picture_exists_and_is_small() -> None:
     assert len(named) == 5
     for name in named:
         assert 5_000 < (ROOT / "docs" / name).stat().st_size < 150_000, name
+
+
+def test_every_key_of_the_review_is_in_its_table() -> None:
+    script = read_files()["review.js"].decode()
+    keys = re.findall(r'^  \["([^"]+)", "[^"]*", "[a-z-]+", "', script, re.MULTILINE)
+    assert len(keys) == 20
+    table = PAGE.partition("| Key | Action |")[2].partition("\n\n")[0]
+    shown = set(re.findall(r"`([^`]+)`", table)) | {word for word in ("Enter", "Escape") if word in table}
+    assert set(keys) <= shown

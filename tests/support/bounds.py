@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from pathlib import Path
 
 from deid_agent.agent import DocumentCounts
@@ -45,8 +46,14 @@ def _poisson(rng: random.Random, mean: float) -> int:
     return count
 
 
-def make_bound(rules: Path | None = None, *, documents: int = 100, seed: int = 7, lean: float = 10.0) -> BoundFile:
-    """A bound of the system ``default`` of this tree, or with other rules."""
+@cache
+def shipped_system() -> BoundSystem:
+    """The system ``default`` of this tree."""
+    return BoundSystem.of("default", data_folder("rules"), (), None)
+
+
+def make_bound(*, documents: int = 100, seed: int = 7, lean: float = 10.0) -> BoundFile:
+    """A bound of the system ``default`` of this tree."""
     rng = random.Random(seed)
     return BoundFile(
         format=1,
@@ -57,7 +64,7 @@ def make_bound(rules: Path | None = None, *, documents: int = 100, seed: int = 7
         population="discharge letters of ward X, September",
         context="none",
         policy="pseudonymised:0123456789abcdef",
-        made_with=BoundSystem.of("default", rules or data_folder("rules"), (), None),
+        made_with=shipped_system(),
         words=9.5,
         numbers=4.5,
         drift=DriftReference.of([make_document(rng) for _ in range(documents)]),

@@ -5,17 +5,17 @@ compute exactly the days that agree with everything they have read; the bounds a
 windows are repeated here, so that a change of the program does not change them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from functools import cache
 
 import pytest
-from support.attacker import allowed, evenness
 from support.surrogates import ROOT
 
 from deid_agent.app import WorkerFactory
 from deid_agent.config.secrets import SecretKey
+from deid_agent.evidence.attackers import BIRTHS, allowed, bases, birth_candidates, evenness, event_candidates
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import DateKind, Site
 from deid_agent.pipeline.deidentify import Deidentifier
@@ -28,14 +28,7 @@ SECRET = b"key of the attack tests on feeds"
 BOUND = 180
 PATIENTS = 12
 MESSAGES = (10, 80, 500)
-BIRTHS = [days for days in range(-182, 183) if abs(days) > 1]
 FIRST = date(2021, 1, 4)
-
-
-def bases(offset: int, maximum: int = 550) -> list[int]:
-    """Every possible base of a patient: all of its shifts are allowed."""
-    shifts = set(allowed(maximum))
-    return [base for base in range(1, maximum + 1) if all(base + n in shifts for n in range(offset + 1))]
 
 
 @cache
@@ -95,22 +88,6 @@ def adults() -> list[Patient]:
     return [Patient(n, date(1931 + 5 * n, 1 + n, 3 + 2 * n)) for n in range(PATIENTS)]
 
 
-def birth_candidates(outputs: Sequence[Message], offsets: Iterable[int] = BIRTHS) -> set[date]:
-    """The births that agree with every output."""
-    return set.intersection(*({m.born - timedelta(days) for days in offsets} for m in outputs))
-
-
-def event_candidates(surrogates: Iterable[date], offset: int, maximum: int = 550) -> set[date]:
-    """The true days of a date that repeats: some base explains every surrogate of it."""
-    seen = {day.toordinal() for day in surrogates}
-    found = set()
-    for base in bases(offset, maximum):
-        for day in range(max(seen) + base, min(seen) + base + offset + 1):
-            if all(base <= day - new <= base + offset for new in seen):
-                found.add(date.fromordinal(day))
-    return found
-
-
 def report(subject: str, sizes: Sequence[int], bound: int) -> None:
     print(f"{subject}: {min(sizes)} to {max(sizes)} candidate days, bound {bound}")  # noqa: T201 - the figure of the test
 
@@ -119,7 +96,7 @@ def report(subject: str, sizes: Sequence[int], bound: int) -> None:
 def test_birth_dates_hold_against_intersection(count: int) -> None:
     sizes = []
     for patient in adults():
-        found = birth_candidates(patient.outputs(replacer(), count))
+        found = birth_candidates(m.born for m in patient.outputs(replacer(), count))
         assert patient.born in found
         sizes.append(len(found))
     report(f"A2, birth, {count} messages", sizes, BOUND)
@@ -172,9 +149,9 @@ def test_whole_messages_reveal_no_more_than_their_dates() -> None:
             assert note == f"DOB {born:%m/%d/%Y}, born in {born:%B %Y}. In since {event:%m/%d/%Y}."
             assert sent - written == patient.repeated - event
             outputs.append(Message(born, event, written, sent))
-        assert patient.born in birth_candidates(outputs)
+        assert patient.born in birth_candidates(m.born for m in outputs)
         assert patient.repeated in event_candidates((m.repeated for m in outputs), 3)
-        assert len(birth_candidates(outputs)) >= BOUND
+        assert len(birth_candidates(m.born for m in outputs)) >= BOUND
         assert len(event_candidates((m.repeated for m in outputs), 3)) >= BOUND
 
 
@@ -196,7 +173,7 @@ def test_an_intersection_finds_the_day_if_documents_have_bases_of_their_own() ->
         outputs = patient.outputs(_replacer(policy), 80)
         windows = ({m.repeated + timedelta(days) for days in allowed()} for m in outputs)
         sizes.append(len(set.intersection(*windows)))
-        births.append(len(birth_candidates(outputs)))
+        births.append(len(birth_candidates(m.born for m in outputs)))
     assert sorted(sizes)[PATIENTS // 2] <= 3
     assert sorted(births)[PATIENTS // 2] <= 12
     assert policy.date_bounds.risks == {Risk.LINKED_BASES}
@@ -242,7 +219,7 @@ def test_birth_dates_hold_against_a_reader_who_knows_the_times(count: int) -> No
         assert {m.repeated + timedelta((m.true_sent - m.sent).days) for m in outputs} == {patient.repeated}
         fit = [base for base in bases(3) if all(base <= shift <= base + 3 for shift in shifts)]
         assert fit  # the reader has the base, which does not reveal the birth
-        sizes.append(len(birth_candidates(outputs)))
+        sizes.append(len(birth_candidates(m.born for m in outputs)))
     report(f"A3, birth, {count} messages", sizes, BOUND)
     assert min(sizes) >= BOUND
 
@@ -272,7 +249,7 @@ def test_true_times_beside_shifted_dates_reveal_only_the_shift_of_events(technic
         fit = {(day - shown).days for day in true} & set(range(1, 551))
         assert recent in fit
         sizes.append(len(fit))
-        births.append(len(birth_candidates(patient.outputs(program, 80))))
+        births.append(len(birth_candidates(m.born for m in patient.outputs(program, 80))))
     report(f"A2 with times by {technical}, event", sizes, 0)
     assert max(sizes) <= precision
     assert min(births) >= BOUND
@@ -357,6 +334,6 @@ def test_a_clinic_that_is_closed_on_weekends_leaves_the_documented_candidates(of
         ]
         assert min((m.true_sent - m.sent).days for m in outputs) in fit
         sizes.append(len(fit))
-        assert len(birth_candidates(outputs)) >= BOUND
+        assert len(birth_candidates(m.born for m in outputs)) >= BOUND
     report(f"A4 with weekends, event, offset {offset}", sizes, left)
     assert min(sizes) >= left - 1

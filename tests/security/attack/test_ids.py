@@ -16,10 +16,10 @@ from itertools import pairwise
 from math import sqrt
 
 import pytest
-from support.attacker import evenness, excess, ranks, spearman
 from support.id_formats import FORMATS, Format
 from support.surrogates import form_of
 
+from deid_agent.evidence.attackers import evenness, excess, ranks, spearman
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import ValueKind
 from deid_agent.surrogate import Scope, Surrogates

@@ -12,7 +12,6 @@ from random import Random
 from statistics import median
 
 import pytest
-from support.attacker import spearman
 from support.surrogates import ROOT
 
 from deid_agent.agent import Coordinates, Output, OutputMarks, Record
@@ -20,6 +19,7 @@ from deid_agent.agent.job import Completed, Processed, job_for
 from deid_agent.agent.outcomes import finish_record
 from deid_agent.app import WorkerFactory
 from deid_agent.config.secrets import SecretKey
+from deid_agent.evidence.attackers import spearman
 from deid_agent.model import NO_TIME, RecordTime
 from deid_agent.pipeline.policy import load_policy
 

@@ -6,11 +6,12 @@ surrogates. The length class, which a surrogate keeps on purpose, is included in
 """
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from deid_agent.evidence.attackers import guess_by_rank, guess_by_sign
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import ValueKind
 from deid_agent.rules import data_folder
@@ -58,19 +59,12 @@ def feeds() -> Feeds:
 
 def success(known: Sequence[tuple[str, str]], attacked: Sequence[tuple[str, str]]) -> float:
     """The share of originals that the best guess learned from ``known`` gets right, of pairs (original, sign)."""
-    learned: dict[str, Counter[str]] = defaultdict(Counter)
-    for original, sign in known:
-        learned[sign][original] += 1
-    overall = Counter(original for original, _ in known).most_common(1)[0][0]
-    guesses = {sign: counts.most_common(1)[0][0] for sign, counts in learned.items()}
-    return sum(guesses.get(sign, overall) == original for original, sign in attacked) / len(attacked)
+    return sum(guess_by_sign(known, attacked)) / len(attacked)
 
 
 def by_rank(attacked: Sequence[tuple[str, str]], expected: Counter[str]) -> float:
-    """Frequency analysis: the n-th most frequent surrogate replaces the n-th most frequent original."""
-    ranked = [value for value, _ in Counter(new for _, new in attacked).most_common()]
-    guess = dict(zip(ranked, (value for value, _ in expected.most_common()), strict=False))
-    return sum(guess.get(new) == old for old, new in attacked) / len(attacked)
+    """As ``success``, by the ranks of the frequencies."""
+    return sum(guess_by_rank(attacked, expected)) / len(attacked)
 
 
 @pytest.mark.parametrize("part", [0, 1], ids=["given", "family"])

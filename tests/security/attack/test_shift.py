@@ -15,11 +15,11 @@ from functools import lru_cache
 from math import log2, sqrt
 
 import pytest
-from support.attacker import DAYS, HOLIDAYS, MONTHS, Cue, allowed, dates_in, evenness, excess, posterior
 from support.surrogates import ROOT
 
 from deid_agent.app import WorkerFactory
 from deid_agent.config.secrets import SecretKey
+from deid_agent.evidence.attackers import DAYS, HOLIDAYS, MONTHS, Cue, allowed, dates_in, evenness, excess, posterior
 from deid_agent.model.phi import PhiType
 from deid_agent.model.sites import ValueKind
 from deid_agent.pipeline.deidentify import Deidentifier

@@ -339,6 +339,21 @@ NAMELESS = """[...document.querySelectorAll("input, button, dialog, progress, [r
   .map((node) => node.outerHTML.slice(0, 80))"""
 
 
+async def test_every_sign_of_a_search_is_plain_text(file: Path, chromium: str) -> None:
+    words = ("Mei-Lin", "a+b*", "[c]", "{2}", "x|y/z", "^q$", "(p?", "u\\d", "3.5")
+    desk = MemoryDesk({NOTE: ("\n".join(("x", *words)), ())})
+    async with reviewing(file, chromium, desk) as (_, seen):
+        page = seen.page
+        await page.click("#start")
+        await page.wait_for_selector("#text:not(:empty)")
+        for word in words:
+            await keys(page, "/")
+            await page.fill("#wanted", word)
+            await keys(page, "Enter")
+            assert await page.inner_text("#text mark.range") == word
+            await keys(page, "Escape")
+
+
 async def test_the_functions_on_texts_and_spans(file: Path, chromium: str) -> None:
     async with world(file, OPEN, desk=MemoryDesk({})) as shown, browsing(chromium) as seen:
         await seen.page.goto(f"{shown.base}/console/login")

@@ -85,7 +85,7 @@ def test_a_file_of_something_else_is_refused_without_its_content(tmp_path: Path,
     assert len(str(caught.value)) < 400
 
 
-def test_a_bound_whose_first_budget_does_not_hold_is_no_bound() -> None:
+def test_a_bound_needs_a_first_budget_that_holds() -> None:
     for row in (
         BudgetRow(alpha=0.02, lean=None, bound=0.03, mean=0.01),
         BudgetRow(alpha=0.02, lean=4.8, bound=0.03, mean=0.01),

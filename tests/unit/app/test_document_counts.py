@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from support.bounds import make_bound, make_document
 
-from deid_agent.agent import DocumentCounts, Job, Processed
+from deid_agent.agent import DocumentCounts, Job, Process, Processed
 from deid_agent.agent.worker_frames import decode_result, encode_result
 from deid_agent.app import DocumentCounter, DriftReference, WorkerFactory, add_document, compare_window, empty_window
 from deid_agent.app.document_counts import find_template
@@ -37,6 +37,12 @@ def factory() -> WorkerFactory:
     return WorkerFactory(
         rules=RULES, key=DEMO_KEY, policy=load_policy("pseudonymised", RULES), profile="budget", bound=make_bound()
     )
+
+
+@pytest.fixture(scope="module")
+def run(factory: WorkerFactory) -> Process:
+    """The job callable of a worker."""
+    return factory()
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +120,7 @@ def test_hostile_bytes_end_the_search_of_a_template(raw: bytes, name: str) -> No
     assert find_template(plan).partition("/")[0] == name  # type: ignore[arg-type]
 
 
-def test_a_worker_counts_messages_and_notes_with_a_digest_of_the_patient(factory: WorkerFactory) -> None:
-    run = factory()
+def test_a_worker_counts_messages_and_notes_with_a_digest_of_the_patient(run: Process) -> None:
     message = HL7.format(kind="ORU^R01", more=f"OBX|1|TX|8251-1^Comment^LN||{NOTE}").encode()
     results = [run(Job(message, source="adt")), run(Job(message, source="adt"))]
     results.append(
@@ -149,9 +154,7 @@ def test_a_worker_without_a_bound_counts_nothing(factory: WorkerFactory) -> None
     assert result.document is None
 
 
-def test_a_fault_of_the_counts_refuses_no_message(factory: WorkerFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = factory()
-
+def test_a_fault_of_the_counts_refuses_no_message(run: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_given: object, **_named: object) -> None:
         raise RuntimeError
 

@@ -14,7 +14,7 @@ import pytest
 from support.bounds import make_document
 
 from deid_agent.agent import DocumentCounts
-from deid_agent.app import Comparison, DriftReference, FeatureCounts, add_document, compare_window, empty_window
+from deid_agent.app import DriftReference, FeatureCounts, WindowComparison, add_document, compare_window, empty_window
 from deid_agent.app.drift import LEVEL, chi_square_p, measure_document, stability_index
 
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "drift-documents.json").read_text("utf-8"))
@@ -27,7 +27,7 @@ def documents_of(group: str) -> list[DocumentCounts]:
     ]
 
 
-def compare(reference: DriftReference, documents: Sequence[DocumentCounts]) -> Comparison:
+def compare(reference: DriftReference, documents: Sequence[DocumentCounts]) -> WindowComparison:
     features = reference.features_of("")
     window = empty_window(features)
     for each in documents:
@@ -39,23 +39,23 @@ def test_notes_like_the_sample_differ_in_at_most_one_of_a_hundred_windows() -> N
     """The sample and the windows are draws from one population, which has the 330 notes of the file."""
     rng, documents = random.Random(3), documents_of("known")
     runs = []
-    for _ in range(25):
+    for _ in range(16):
         reference = DriftReference.of(rng.choices(documents, k=100))
         runs.append([bool(compare(reference, rng.choices(documents, k=200)).differences) for _ in range(4)])
-    assert sum(map(sum, runs)) <= 1, "a level of one in a thousand for each of 100 windows, over all features"
+    assert sum(map(sum, runs)) <= 1, "a level of one in a thousand for each of 64 windows, over all features"
     assert not any(one and other for run in runs for one, other in pairwise(run)), "no two in a row: no alert"
 
 
-def test_each_feature_differs_by_chance_as_rarely_as_its_level_says() -> None:
+def test_a_feature_differs_by_chance_at_its_level() -> None:
     rng, low = random.Random(11), 0
-    for _ in range(200):
+    for _ in range(120):
         features = DriftReference.of([make_document(rng) for _ in range(60)]).all
         only = tuple(each for each in features if each.name == "type:DATE")
         window = empty_window(only)
         for _ in range(60):
             add_document(window, only, make_document(rng))
         low += chi_square_p(list(zip(only[0].counts, window[0], strict=True))) < 0.05
-    assert 0.01 < low / 200 < 0.09
+    assert 0.005 < low / 120 < 0.1
 
 
 @pytest.mark.parametrize("site", ["ep", "ek"])
@@ -74,7 +74,7 @@ def test_words_that_no_list_knows_differ() -> None:
     assert [each.feature for each in found.differences] == ["unknown-words"]
 
 
-def test_a_difference_that_changes_nothing_is_none() -> None:
+def test_a_tiny_difference_does_not_count() -> None:
     """Among 40,000 documents a shift of a percent is certain and does not matter."""
     feature = FeatureCounts(name="type:DATE", edges=(1.0,), counts=(20_000, 20_000))
     found = compare_window([[20_600, 19_400]], (feature,))
@@ -107,7 +107,7 @@ def test_rare_classes_are_joined_before_they_are_compared() -> None:
     assert compare_window([[40, 10]], (feature,)).tested == 0, "4 of 50 would be expected"
     assert compare_window([[100, 100]], (feature,)).tested == 1
     assert compare_window([[0, 0]], (feature,)).tested == 0
-    assert compare_window([], ()) == Comparison(0, 0, ())
+    assert compare_window([], ()) == WindowComparison(0, 0, ())
 
 
 def test_each_document_is_in_one_class_of_each_feature() -> None:
@@ -119,14 +119,14 @@ def test_each_document_is_in_one_class_of_each_feature() -> None:
 
 def test_a_template_has_a_reference_of_its_own_if_it_is_frequent() -> None:
     rng = random.Random(1)
-    letters = [make_document(rng, template="MDM^T02") for _ in range(50)]
+    documents = [make_document(rng, template="MDM^T02") for _ in range(50)]
     rare = [make_document(rng, template="ORU^R01") for _ in range(5)]
-    reference = DriftReference.of([*letters, *rare, *(make_document(rng, template="") for _ in range(45))])
+    reference = DriftReference.of([*documents, *rare, *(make_document(rng, template="") for _ in range(45))])
     assert set(reference.templates) == {"MDM^T02"}
     assert reference.features_of("ORU^R01") == reference.all != reference.features_of("MDM^T02")
 
 
-def test_a_template_that_is_no_code_is_no_key() -> None:
+def test_a_template_of_words_is_left_out() -> None:
     rng = random.Random(2)
     reference = DriftReference.of([make_document(rng, template="Mrs. Okafor, ward 3") for _ in range(50)])
     assert not reference.templates

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -249,3 +250,29 @@ def test_counters_are_sorted_by_frequency() -> None:
         "u", "s", "f", "d", 1, dict(Counter("b")), counts=(("c", "A", "m", "r", 1), ("c", "B", "m", "r", 9))
     )
     assert list(make_report(Manifest(Head(*"abcde"), {"u": entry})).types) == ["B", "A"]
+
+
+def study(*args: str | Path) -> Result:
+    return CliRunner().invoke(main, ["audit", "report", *map(str, args), "--unauthenticated"])
+
+
+def test_the_report_of_a_study_has_the_figures_of_the_run(world: World, tmp_path: Path) -> None:
+    done = study(world.out, "--project", "registry", "--out", tmp_path / "a.html", "--json", tmp_path / "a.json")
+    assert done.exit_code == 0, done.output
+    found, made = orjson.loads((tmp_path / "a.json").read_bytes()), orjson.loads(report(world.out, "--json").stdout)
+    assert (found["unit"], found["records"], found["replaced"]) == ("row", 15, made["replacements"])
+    assert {name: sum(methods.values()) for name, methods in found["types"].items()} == made["types"]
+    assert "?" not in (found["first_at"], found["last_at"])
+    assert not [canary for canary in CANARIES if canary in (tmp_path / "a.html").read_text()]
+    assert study(world.out, "--from", "2020-01-01", "--out", tmp_path / "b.html").exit_code == 2, "one run"
+    done = study(world.out / AUDIT / "trail", "--out", tmp_path / "b.html")
+    assert done.exit_code == 2 and "name its output folder" in done.stderr
+
+
+def test_the_report_of_a_study_names_a_changed_output(world: World, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(world.out, out)
+    file = next(iter(out.glob("*.parquet")))
+    file.write_bytes(file.read_bytes() + b"x")
+    assert study(out, "--out", tmp_path / "a.html").exit_code == 1
+    assert "NOT intact" in (tmp_path / "a.html").read_text() and file.name in (tmp_path / "a.html").read_text()

@@ -2,23 +2,30 @@
 
 import json
 from collections.abc import Iterator
+from hashlib import sha512
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from support.bounds import make_bound, write_bound, write_sample
+from support.review import make_site as make_review
 
 import deid_agent
 from deid_agent.app import make_factory, read_bound
 from deid_agent.batch.frames import BatchDeidentifier
-from deid_agent.batch.systems import EngineSystem
+from deid_agent.batch.systems import EngineSystem, make_head
+from deid_agent.batch.tables import load_table
 from deid_agent.cli import bound as bound_module
 from deid_agent.cli import main
+from deid_agent.cli.check import _bounds
 from deid_agent.cli.inventory import RunningAgent, read_inventory
 from deid_agent.cli.projects import describe_projects
 from deid_agent.cli.service_parts import describe_build, make_worker_factory
 from deid_agent.config import DEMO_KEY, load_settings
+from deid_agent.eval import read_annotated
 from deid_agent.model import ConfigurationError
+from deid_agent.review.records import Decision, NoteDecisions
+from deid_agent.rules import data_folder
 
 CLAIM = "at most 5 % of the identifiers in the notes are missed, on average over samples and patients."
 
@@ -53,19 +60,19 @@ def settings_file(folder: Path, top: str, more: str = "") -> Path:
         (folder / name).mkdir(exist_ok=True)
     key = folder / "deid.key"
     if not key.exists():
-        key.write_bytes(bytes(range(64)))
+        key.write_bytes(sha512(b"a key of a test").digest())
         key.chmod(0o600)
     file = folder / "agent.toml"
     file.write_text(
         f'transport = "directory"\nkey_file = "{key}"\n{top}\n[directory]\ninput = "{folder}/in"\n'
-        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n[dead_letters]\nplain = true\n'
-        f'[audit]\npath = "{folder}/audit"\n{more}',
+        f'output = "{folder}/out"\ndead_letters = "{folder}/dead"\nstate = "{folder}/state"\n'
+        f'[dead_letters]\nplain = true\n[audit]\npath = "{folder}/audit"\n{more}',
         "utf-8",
     )
     return file
 
 
-def test_the_claim_and_what_a_smaller_one_needs_are_printed(made: Path) -> None:
+def test_the_claim_and_the_needs_of_a_smaller_one_are_printed(made: Path) -> None:
     printed = (made.parent / "printed.txt").read_text("utf-8")
     assert "budget of 5 %: lean 1, bound 4.00 %" in printed
     assert (
@@ -94,44 +101,30 @@ def test_every_interface_takes_the_profile(made: Path, monkeypatch: pytest.Monke
 
 
 def test_the_lean_of_the_file_is_that_of_the_models(tmp_path: Path) -> None:
-    for lean in (1.0, 50.0):
-        path = write_bound(tmp_path / f"{lean}.json", make_bound(lean=lean))
-        parts = make_factory(DEMO_KEY, policy="research", profile="budget", system="default", budget=path)
-        (model,) = parts.deidentifier(notes_only=True).tagger.models
-        assert getattr(model, "lean", None) == lean
+    path = write_bound(tmp_path / "bound.json", make_bound(lean=50.0))
+    parts = make_factory(DEMO_KEY, policy="research", profile="budget", system="default", budget=path)
+    (model,) = parts.deidentifier(notes_only=True).tagger.models
+    assert getattr(model, "lean", None) == 50.0
 
 
 def test_batch_builds_with_other_bounds_never_mix(made: Path, tmp_path: Path) -> None:
+    table = load_table("omop/note", data_folder("rules"))
     other = write_bound(tmp_path / "other.json", make_bound())
-    systems = [EngineSystem(demo_key=True, profile="budget", budget=str(path)) for path in (made, other)]
-    digests = {system.make_parts({}).bound.digest for system in systems}  # type: ignore[union-attr]
-    assert len(digests) == 2
-    assert systems[0].resolve(Path("/work")).budget == str(made)
+    builds = set()
+    for path in (made, made, other):
+        system = EngineSystem(demo_key=True, profile="budget", budget=str(path))
+        builds.add(make_head(table, system.make_parts({}), "csv").build)
+    assert len(builds) == 2
     assert EngineSystem(profile="budget", budget="b.json").resolve(Path("/data")).budget == "/data/b.json"
-    assert "budget" in BatchDeidentifier.__dataclass_fields__
+    frames = BatchDeidentifier(table, demo_key=True, profile="budget", budget=other, build="0" * 16)
+    with pytest.raises(ConfigurationError, match="this process has build"):
+        frames.load()
 
 
-def test_check_prints_the_claim_and_the_build_has_its_digest(made: Path, tmp_path: Path) -> None:
-    file = settings_file(tmp_path, f'profile = "budget"\nbudget = "{made}"')
-    done = call("check", "--config", file)
-    bound = read_bound(made)
-    assert done.exit_code == 0, done.stdout
-    assert f"ok   bound         default: {bound.sentence}" in done.stdout
-    assert "warn drift         set drift.file" in done.stdout
-    settings = load_settings(file)
-    parts = make_worker_factory(settings, DEMO_KEY)
-    build = describe_build(settings, parts)
-    assert build["bound"] == bound.digest
-    assert read_inventory(RunningAgent(parts, settings, build))["bound"] == bound.sentence
-    plain = load_settings(settings_file(tmp_path, ""))
-    assert "bound" not in describe_build(plain, make_worker_factory(plain, DEMO_KEY))
-
-
-def test_check_warns_of_a_feed_that_differs(made: Path, tmp_path: Path) -> None:
-    state = tmp_path / "drift.json"
-    bound = read_bound(made)
-    settings = f'[drift]\nfile = "{state}"\n'
-    file = settings_file(tmp_path, f'policy = "research"\nprofile = "budget"\nbudget = "{made}"', settings)
+def test_check_prints_the_claim_and_warns_of_a_feed_that_differs(made: Path, tmp_path: Path) -> None:
+    bound, state = read_bound(made), tmp_path / "drift.json"
+    top = f'policy = "research"\nprofile = "budget"\nbudget = "{made}"'
+    file = settings_file(tmp_path, top, f'[drift]\nfile = "{state}"\n')
     shape = [[0] * len(feature.counts) for feature in bound.drift.all]
     feeds = [
         {"topic": "adt", "template": "other", "bound": digest, "window": shape, "compared": 2, "run": run}
@@ -140,14 +133,46 @@ def test_check_warns_of_a_feed_that_differs(made: Path, tmp_path: Path) -> None:
     ]
     state.write_text(json.dumps({"format": 1, "feeds": feeds}), "utf-8")
     done = call("check", "--config", file, "--offline")
+    assert done.exit_code == 0, done.stdout
+    assert f"ok   bound         default: {bound.sentence}" in done.stdout
+    assert "warn bound         default: it was computed with policy pseudonymised" in done.stdout
     assert "ok   drift         adt, other: like the sample (2 windows, 2026-11-01)" in done.stdout
     assert (
         "warn drift         adt, other: differs from the sample in type:DATE (2026-11-01): the bound does not cover "
         "this feed any more: take a new sample" in done.stdout
     )
     assert done.stdout.count("drift  ") == 2
-    assert "warn bound         default: it was computed with policy pseudonymised" in done.stdout
-    assert done.exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("drift", "shown"),
+    [
+        ("", "set drift.file"),
+        ("window = 0", "no feed is compared with"),
+        ('file = "FOLDER/none.json"', "no feed is compared yet"),
+        ('file = "FOLDER/agent.toml"', "is not a file of these comparisons"),
+    ],
+)
+def test_check_shows_the_state_of_the_comparisons(made: Path, tmp_path: Path, drift: str, shown: str) -> None:
+    top = f'profile = "budget"\nbudget = "{made}"'
+    settings = load_settings(settings_file(tmp_path, top, f"[drift]\n{drift.replace('FOLDER', str(tmp_path))}\n"))
+    found = [each for each in _bounds(settings) if each.name == "drift"]
+    assert [shown in each.shown + each.warning + each.problem for each in found] == [True]
+
+
+def test_a_window_of_few_documents_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="0, or 50 and more"):
+        load_settings(settings_file(tmp_path, "", "[drift]\nwindow = 10\n"))
+
+
+def test_the_build_has_the_digest_of_the_bound(made: Path, tmp_path: Path) -> None:
+    settings = load_settings(settings_file(tmp_path, f'profile = "budget"\nbudget = "{made}"'))
+    parts, bound = make_worker_factory(settings, DEMO_KEY), read_bound(made)
+    build = describe_build(settings, parts)
+    assert build["bound"] == bound.digest
+    assert read_inventory(RunningAgent(parts, settings, build))["bound"] == bound.sentence
+    plain = load_settings(settings_file(tmp_path, ""))
+    assert "bound" not in describe_build(plain, make_worker_factory(plain, DEMO_KEY))
 
 
 def test_a_project_may_have_a_bound_of_its_own(made: Path, tmp_path: Path) -> None:
@@ -179,8 +204,8 @@ def test_a_project_may_have_a_bound_of_its_own(made: Path, tmp_path: Path) -> No
     ],
 )
 def test_the_start_is_refused_without_a_usable_bound(tmp_path: Path, top: str, named: str) -> None:
-    done = call("check", "--config", settings_file(tmp_path, top), "--offline")
-    assert (done.exit_code, named in done.stdout) == (2, True)
+    with pytest.raises(ConfigurationError, match=named):
+        make_worker_factory(load_settings(settings_file(tmp_path, top)), DEMO_KEY)
 
 
 def test_the_start_is_refused_with_a_bound_of_other_rules(made: Path, tmp_path: Path) -> None:
@@ -199,7 +224,7 @@ def test_the_start_is_refused_with_a_bound_of_other_rules(made: Path, tmp_path: 
 
 
 def test_a_sample_that_allows_no_claim_writes_nothing(tmp_path: Path, few_leans: None) -> None:
-    sample = write_sample(tmp_path / "sample.jsonl", missed=24)
+    sample = write_sample(tmp_path / "sample.jsonl", 6, missed=6)
     done = compute(sample, tmp_path / "bound.json", alpha="0.1")
     assert done.exit_code == 1
     assert "no number of notes allows it" in done.stdout
@@ -223,7 +248,7 @@ def test_a_sample_that_allows_no_claim_writes_nothing(tmp_path: Path, few_leans:
         ),
     ],
 )
-def test_a_sample_that_is_none_is_an_error(tmp_path: Path, lines: list[dict[str, object]], named: str) -> None:
+def test_an_unusable_sample_is_an_error(tmp_path: Path, lines: list[dict[str, object]], named: str) -> None:
     sample = tmp_path / "sample.jsonl"
     sample.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     done = compute(sample, tmp_path / "bound.json")
@@ -256,6 +281,7 @@ def test_another_label_set_is_an_error(tmp_path: Path) -> None:
         (("--alpha", "0"), "not in the range"),
         (("--alpha", "nan"), "between 0 and 1"),
         (("--review", "folder"), "give either SAMPLE"),
+        (("--out", "none/bound.json"), "no such folder"),
     ],
 )
 def test_options_without_meaning_are_errors(tmp_path: Path, options: tuple[str, ...], named: str) -> None:
@@ -266,6 +292,41 @@ def test_options_without_meaning_are_errors(tmp_path: Path, options: tuple[str, 
 def test_a_review_needs_its_key(tmp_path: Path) -> None:
     done = call("bound", "--review", tmp_path, "--alpha", "0.05", "--population", "x", "--out", tmp_path / "b")
     assert (done.exit_code, "--review-key" in done.stderr) == (2, True)
+
+
+def test_the_random_notes_of_a_review_are_a_sample(tmp_path: Path, few_leans: None) -> None:
+    notes = read_annotated(write_sample(tmp_path / "sample.jsonl")).notes
+    texts = [note.annotated.text for note in notes]
+    site = make_review(tmp_path / "review", texts, reasons=("random",))
+
+    def decide(count: int) -> None:
+        for id_, note in list(zip(site.notes, notes, strict=True))[:count]:
+            decision = Decision(note.annotated.spans, finished=True)
+            site.folder.write_decisions(id_, NoteDecisions({"anna": decision, "ben": decision}))
+
+    def run() -> Result:
+        options = ("--alpha", "0.05", "--population", "the queue of March", "--out", tmp_path / "bound.json")
+        return call("bound", "--review", site.path, "--review-key", tmp_path / "review" / "key", *options)
+
+    with site.folder.locked():
+        decide(47)
+    done = run()
+    assert (done.exit_code, "1 note of the random sample without gold" in done.stderr) == (2, True), done.output
+    with site.folder.locked():
+        decide(48)
+    done = run()
+    assert done.exit_code == 0, done.output
+    found = read_bound(tmp_path / "bound.json")
+    assert (found.notes, found.patients, found.population) == (48, 48, "the queue of March")
+
+
+def test_a_review_of_chosen_notes_alone_allows_no_claim(tmp_path: Path) -> None:
+    site = make_review(tmp_path / "review", ["Mrs. Okafor slept."], reasons=("uncertain",))
+    done = call(
+        *("bound", "--review", site.path, "--review-key", tmp_path / "review" / "key"),
+        *("--alpha", "0.05", "--population", "x", "--out", tmp_path / "bound.json"),
+    )
+    assert (done.exit_code, "no note of the random sample" in done.stderr) == (2, True), done.output
 
 
 def test_a_bound_is_not_overwritten(made: Path) -> None:

@@ -13,6 +13,7 @@ from support.recording import Recording
 from deid_agent.agent import Processed
 from deid_agent.app import NOTE, BoundFile
 from deid_agent.cli.drift_monitor import MOST_FEEDS, NOT_COVERED, OTHER, DriftMonitor, read_states
+from deid_agent.http import History
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import DriftNotWritten, FeedAsSampled, FeedDiffers, metrics
 
@@ -65,6 +66,10 @@ def test_feeds_are_apart() -> None:
         feed(watched, 50, seed, source="adt")
         feed(watched, 50, seed, OTHER_RATES, source="notes")
     assert telemetry.registry.value(metrics.FEED_DIFFERS, "notes", NOTE) == 1
+    assert History(telemetry.registry, lambda: 0.0).totals()["feeds"] == [
+        {"topic": "adt", "template": NOTE, "differs": False},
+        {"topic": "notes", "template": NOTE, "differs": True},
+    ]
     assert telemetry.registry.value(metrics.FEED_DIFFERS, "adt", NOTE) == 0
 
 
@@ -81,7 +86,7 @@ def test_topics_of_a_project_without_a_bound_are_not_compared() -> None:
     assert not telemetry.events
 
 
-def test_templates_and_feeds_are_bounded_whatever_messages_say() -> None:
+def test_no_message_names_a_feed_or_makes_them_many() -> None:
     telemetry = Recording()
     watched = monitor(telemetry)
     for number in range(3 * MOST_FEEDS):
@@ -131,12 +136,21 @@ def test_the_state_of_another_sample_is_dropped(tmp_path: Path) -> None:
     assert not renewed._feeds
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff", b'{"format":1,"feeds":[{"topic":"a"}]}'])
+@pytest.mark.parametrize("data", [b" ", b"{}", b"[]", b"\xff", b'{"format":1,"feeds":[{"topic":"a"}]}'])
 def test_a_file_of_something_else_is_refused(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "drift.json"
     path.write_bytes(data)
     with pytest.raises(ConfigurationError, match=r"drift\.file: .*: is not a file of these comparisons"):
         monitor(Recording(), path)
+
+
+def test_an_empty_file_of_a_lost_host_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "drift.json"
+    path.write_bytes(b"")
+    watched = monitor(Recording(), path)
+    feed(watched, 3)
+    watched.write()
+    assert read_states(path)
 
 
 def test_a_file_without_a_folder_is_refused(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
     (notes / "a.txt").write_text(NOTE)
     (notes / "b.jsonl").write_text(
         '{"id": "x", "text": "Seen on 5/3/2019 by Dr. Vance.", "patient_id": "p1"}\n'
-        '{"id": "y", "text": ""}\n{"id": 3}\n'
+        '{"id": "y", "text": ""}\n{"id": 3}\n{"id": "z", "text": "Seen again.", "patient": "p1"}\n'
     )
     for name in ("02-oru-discharge.hl7", "05-bundle.json", "06-cut-off.json"):
         (notes / name).write_bytes((SAMPLES / name).read_bytes())
@@ -44,10 +44,11 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
         "status": "current",
         "description": "Half \ud83d of a long text of Quill",
     }
+    (notes / "f.csv").write_text("id,text\n1,Seen by Dr. Vance.\n")
     (notes / "e.json").write_text(json.dumps(half))
     done = call("add", folder, notes, "--key-file", key, "--random", "50", "--system", "rules")
     assert done.exit_code == 1
-    assert "5 notes of 3 patients: 5 random, 0 chosen\n6 refused\n" in done.stdout
+    assert "6 notes of 3 patients: 6 random, 0 chosen\n7 refused\n" in done.stdout
     for fault in (
         "jsonl: line 2: has no text",
         "jsonl: line 3: MALFORMED: id",
@@ -76,10 +77,10 @@ def test_from_notes_to_gold(made: tuple[Path, Path], tmp_path: Path) -> None:
         desk.save(reviewer, found["a.txt"].id, gold, finished=True)
     status = call("status", folder, "--key-file", key)
     assert "agreed    1\n" in status.stdout
-    assert "random    5, 1 agreed, 4 open\n" in status.stdout
+    assert "random    6, 1 agreed, 5 open\n" in status.stdout
     assert "an estimate needs the whole random sample" in status.stdout
     shown = json.loads(call("status", folder, "--key-file", key, "--json").stdout)
-    assert (shown["agreed"], shown["random_open"], shown["by_reviewer"]) == (1, 4, {"anna": 1, "ben": 1})
+    assert (shown["agreed"], shown["random_open"], shown["by_reviewer"]) == (1, 5, {"anna": 1, "ben": 1})
     assert "1 note by two reviewers: strict F1 1.000, kappa 1.000" in call("figures", folder, "--key-file", key).stdout
 
     out = tmp_path / "out"
@@ -135,3 +136,18 @@ def test_decisions_about_other_notes_are_left_out_with_exit_code_1(made: tuple[P
     assert (done.exit_code, done.stdout) == (1, "0 notes decided, 0 of them new\n")
     assert "1 note not in the folder: left out; --new takes them" in done.stderr
     assert call(*common, "--new").stdout == "1 note decided, 1 of them new\n"
+
+
+def test_rare_places_with_unexamined_values_are_a_reason(made: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, key = made
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    for number in range(12):
+        more = {"language": "en"} if number == 7 else {}
+        text = {"status": "current", "description": f"Ward round number {number} without a finding."}
+        (notes / f"{number}.json").write_text(json.dumps({"resourceType": "DocumentReference", **text, **more}))
+    done = call("add", folder, notes, "--key-file", key, "--chosen", "5", "--system", "rules")
+    assert "12 notes of 12 patients: 0 random, 1 chosen" in done.stdout
+    opened = ReviewFolder.open(folder, load_review_key(key))
+    (entry,) = opened.read_index().entries
+    assert (entry.reasons, opened.read_note(entry.note).name.partition("#")[0]) == (("unexamined",), "7.json")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from support import tiny_corpus
@@ -14,6 +15,8 @@ from support import tiny_corpus
 from deid_agent.cli import main
 from deid_agent.eval import Comparison, RatioChange, read_annotated
 from deid_agent.nlp import (
+    OUTSIDE,
+    CrfModel,
     InputEncoder,
     Network,
     NetworkModel,
@@ -26,15 +29,24 @@ from deid_agent.nlp import (
 from deid_agent.nlp.network import Dimensions
 from deid_agent.recognize import Profile
 from deid_agent.rules import digest_features
-from deid_agent.train import CrfAdaptation, Example, ExampleReader, NetworkAdaptation, Verdict, load_default
-from deid_agent.train.crf_adapter import adapt_crf
+from deid_agent.train import (
+    Base,
+    CrfAdaptation,
+    Example,
+    ExampleReader,
+    Models,
+    NetworkAdaptation,
+    Verdict,
+    load_default,
+)
+from deid_agent.train.crf_adapter import adapt_crf, blend_crf
 from deid_agent.train.network_adapter import adapt_network
 from deid_agent.train.network_trainer import initial_weights
 from deid_agent.train.recipes import RECIPES, NetworkSettings
 
 ROOT = Path(__file__).resolve().parents[3]
 CORPUS = {"da-02": "Zyblorq", "db-01": "Vantongeren", "dd-01": "Quatermain"}
-SITE = {f"x{letter}-01": f"{letter.upper()}orvallin" for letter in "abcdefgh"}
+SITE = {f"x{sign}-01": f"{sign.upper()}orvallin" for sign in "abcdefgh"}
 SMALL = NetworkSettings(
     Dimensions(4, 4, 100, 4, 8, 8), ("shape", "rule"), batch=128, rate=0.02, least_word=2, least_value=2, epochs=1
 )
@@ -92,9 +104,7 @@ def adapt(world: Path, small: dict[str, object], monkeypatch: pytest.MonkeyPatch
     return call
 
 
-def test_a_model_goes_on_and_its_card_has_counts_and_no_text(
-    adapt: Callable[..., Result], world: Path, tmp_path: Path
-) -> None:
+def test_a_card_has_counts_and_no_text(adapt: Callable[..., Result], world: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (world / "base").iterdir()}
     done = adapt("--out", tmp_path / "out", "--json", tmp_path / "scores.json")
     assert done.exit_code == 0, done.output
@@ -117,6 +127,7 @@ def test_a_model_goes_on_and_its_card_has_counts_and_no_text(
     assert "| Went on with | 16 notes of 8 patients " in after["token.md"].decode()
     assert "aorvallin" in new.extractor.vocabulary["word"]
     assert load_default(ROOT / "rules", tmp_path / "out", Profile.RECALL).models
+    assert set(Base.load(tmp_path / "out", ROOT / "rules").models) == {"token", "network"}, "a base for later notes"
     assert not list(tmp_path.glob(".out*"))
 
 
@@ -132,7 +143,17 @@ def test_the_same_notes_give_the_same_crf(world: Path) -> None:
         assert bool(abs(before - after).max() > 0.1) is moved
 
 
-def test_a_network_goes_on_and_its_base_stays(world: Path) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_blended_scores_lie_between_those_of_both(world: Path, share: float) -> None:
+    base, examples = load_crf(world / "base", "token"), read_examples(world / "site")
+    adapted = adapt_crf(base, examples, [], CrfAdaptation(prior=1, iterations=4))
+    before, after, blended = (
+        each.emissions([examples[0].tokens]) for each in (base, adapted, blend_crf(base, adapted, share))
+    )
+    assert abs(before + share * (after - before) - blended).max() < 1e-3
+
+
+def test_an_adaptation_leaves_its_base_unchanged(world: Path) -> None:
     base = load_network(world / "base", "network")
     before = {name: one.copy() for name, one in base.network.weights.items()}
     examples = read_examples(world / "site")
@@ -165,18 +186,48 @@ def test_a_loss_that_is_large_or_sure_is_refused(of: str, change: RatioChange, f
     assert not fault or faults[0].startswith(f"dev: {fault}")
 
 
-def test_worse_models_are_not_written(adapt: Callable[..., Result], world: Path, tmp_path: Path) -> None:
-    """A site that calls its patients doctors: what it teaches is wrong on the dev notes."""
-    corpus = shutil.copytree(world / "site", tmp_path / "wrong")
-    for path in corpus.iterdir():
-        text = path.read_text("utf-8").replace("[[DOCTOR|", "[[CITY|").replace("[[PATIENT|", "[[DOCTOR|")
-        path.write_text(text.replace("[[CITY|", "[[PATIENT|"), "utf-8")
-    done = adapt("--corpus", corpus, "--out", tmp_path / "out", "--iterations", "40", "--json", tmp_path / "s.json")
-    assert done.exit_code == 1, done.output
-    assert "refused: dev notes of the corpus: lower strict F1" in done.stderr
-    assert not (tmp_path / "out").exists()
+def silence(base: Base, *_: object) -> dict[str, CrfModel | NetworkModel]:
+    """Models that find nothing."""
+    token = base.models["token"]
+    assert isinstance(token, CrfModel)
+    bias = token.crf.bias + 1000 * (np.array(token.crf.labels) == OUTSIDE).astype(np.float32)
+    return {**base.models, "token": replace(token, crf=replace(token.crf, bias=bias))}
+
+
+def unchanged(base: Base, *_: object) -> dict[str, CrfModel | NetworkModel]:
+    """Models that went on and learned nothing."""
+    return {name: replace(model) for name, model in base.models.items()}
+
+
+@pytest.mark.parametrize(
+    ("steps", "faults"),
+    [
+        ([silence] * 4, ["dev notes of the corpus", "patients of the site, cross-validated"]),
+        ([unchanged, silence, silence, silence], ["patients of the site, cross-validated"]),
+        ([silence, unchanged, unchanged, unchanged], ["dev notes of the corpus"]),
+        ([unchanged] * 4, []),
+    ],
+)
+def test_models_that_are_worse_on_either_are_not_written(
+    steps: list[Callable[..., Models]],
+    faults: list[str],
+    adapt: Callable[..., Result],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first step is that of all notes, which the dev notes judge; the others are those of the folds."""
+    rest = iter(steps)
+
+    def step(*args: object) -> Models:
+        return next(rest)(*args)
+
+    monkeypatch.setattr("deid_agent.cli.warm_start.adapt_models", step)
+    done = adapt("--out", tmp_path / "out", "--json", tmp_path / "s.json")
+    assert done.exit_code == bool(faults), done.output
+    assert {line.split(": ")[1] for line in done.stderr.splitlines() if line.startswith("refused")} == set(faults)
+    assert (tmp_path / "out").exists() is not bool(faults)
     assert not list(tmp_path.glob(".out*"))
-    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["written"] is False
+    assert json.loads((tmp_path / "s.json").read_text("utf-8"))["written"] is not bool(faults)
 
 
 def lines(*spans: tuple[int, int, str], notes: int = 8) -> str:

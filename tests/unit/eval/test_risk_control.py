@@ -11,7 +11,7 @@ from deid_agent.eval.risk_control import never_rising
 from deid_agent.model import parse_annotated
 
 LEANS = tuple(1.0 + step for step in range(60))
-DRAWS = 1500
+DRAWS = 800
 
 
 def pair(gold: str, found: str, patient: str, note: str = "") -> Pair:

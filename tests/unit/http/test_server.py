@@ -89,7 +89,7 @@ async def test_metrics_are_prometheus_text_with_types_and_escapes(world: World) 
         'deid_stage_duration_seconds_bucket{le="+Inf",stage="parse"} 1.0',
         'deid_stage_duration_seconds_sum{stage="parse"} 0.5',
         'deid_stage_duration_seconds_count{stage="parse"} 1.0',
-        'deid_build_info{core="python",models="m",policy="p:d",rules="r",site="",version="0.1"} 1.0',
+        'deid_build_info{bound="",core="python",models="m",policy="p:d",rules="r",site="",version="0.1"} 1.0',
         "deid_worker_restarts_total 0.0",
     ):
         assert line in body.splitlines()

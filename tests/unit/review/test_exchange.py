@@ -100,6 +100,26 @@ def test_a_note_is_found_by_its_text_or_the_name_of_its_source(site: Site, tmp_p
     assert spans_of(site, 2) == []
 
 
+@pytest.mark.parametrize("ends", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("given", ["\n", "\r\n", "\r"])
+def test_tools_may_change_line_ends(tmp_path: Path, ends: str, given: str) -> None:
+    plain = "Note of\n\nMr. Quill\nAnn Lee\n3/4\n"
+    site = make_site(tmp_path / "site", [plain.replace("\n", ends)])
+    text = plain.replace("\n", given)
+    spans = [
+        {"start": text.index(value), "end": text.index(value) + len(value), "type": "PATIENT"}
+        for value in ("Note", f"Quill{given}Ann", "3/4")
+    ]
+    for id_ in ("any", site.notes[0]):
+        path = lines(tmp_path / "a.jsonl", {"id": id_, "text": text, "spans": spans})
+        result = take(site, path, ImportForm.JSONL, "anna" if id_ == "any" else "ben")
+        assert result == ImportResult(1)
+    own = site.folder.read_note(site.notes[0]).text
+    found = [own[begin:end] for begin, end, _ in spans_of(site, 0)]
+    assert found == ["Note", f"Quill{ends}Ann", "3/4"]
+    assert spans_of(site, 0) == spans_of(site, 0, "ben")
+
+
 def test_notes_that_are_not_in_the_folder_are_taken_only_if_asked(site: Site, tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"id": "x", "text": "Ann came.", "patient_id": "p", "spans": []})
     assert take(site, path, ImportForm.JSONL) == ImportResult(0, strange=1)

@@ -95,6 +95,9 @@ def test_a_file_of_another_folder_or_another_name_is_refused(site: Site, tmp_pat
         '{"format": "deid-review", "version": "1"}',
         '{"format": "deid-review", "version": 1}',
         "[" * 100_000,
+        '{"format": "deid-review", "version": 1, "folder": "../../x", "key": "12345678"}',
+        '{"format": "deid-review", "version": 1, "folder": "%s", "key": "\\u001b[2J"}' % ("0" * 32),
+        '{"format": "deid-review", "version": 1, "folder": [], "key": 7}',
     ],
 )
 def test_a_bad_head_is_a_clear_error(site: Site, head: str) -> None:

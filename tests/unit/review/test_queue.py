@@ -85,6 +85,27 @@ def test_a_draw_is_repeated_by_its_seed_in_any_order(tmp_path: Path) -> None:
     assert len(names(one, RANDOM)) == 20
 
 
+def test_patients_are_drawn_with_one_note_each_however_many_notes_they_have(tmp_path: Path, site: Site) -> None:
+    given = [
+        *notes(5),
+        *(SourceNote(f"often {n}", f"Often {n}", "often") for n in range(40)),
+        SourceNote("own", "Own."),
+    ]
+    assert add(site, given, random=3, patients=True, seed="s").random == 3
+    assert add(site, given, random=9, patients=True).random == 4
+    found = [site.folder.read_note(entry.note) for entry in entries(site)]
+    assert len({note.patient for note in found}) == len(found) == 7
+    assert site.folder.read_index().pools == 1
+    assert add(site, given, random=1).pools == 2
+    drawn = Counter[str]()
+    for seed in range(40):
+        one = make_site(tmp_path / str(seed), [])
+        add(one, given, random=1, patients=True, seed=str(seed))
+        drawn.update("often" if name.startswith("often") else name for name in names(one, RANDOM))
+    # Of 7 patients each is drawn 6 times in the mean, with a standard deviation of 2.2; as notes it would be 35 times.
+    assert 0 < drawn["often"] < 18
+
+
 def test_random_draws_from_different_notes_are_counted(site: Site) -> None:
     assert add(site, notes(9), random=2).pools == 1
     assert add(site, [*reversed(notes(9))], random=2).pools == 1
@@ -98,6 +119,16 @@ def test_the_same_note_is_taken_once(site: Site) -> None:
     assert (result.notes, result.patients, result.random, result.repeated) == (2, 2, 2, 1)
     result = add(site, again, random=5)
     assert (result.random, result.known, len(entries(site))) == (0, 2, 2)
+
+
+def test_a_long_text_under_two_patients_is_one_note(tmp_path: Path, site: Site) -> None:
+    text = "Seen today. " * 20
+    given = [SourceNote("x", text), SourceNote("y", text, "p"), SourceNote("z", text, "q")]
+    assert (add(site, given[2:], random=1).notes, add(site, given[1:], random=1).known) == (1, 1)
+    assert len(entries(site)) == 1
+    other = make_site(tmp_path / "other", [])
+    result = add(other, given, random=3)
+    assert (result.notes, result.random, result.repeated, names(other, RANDOM)) == (1, 1, 2, {"y"})
 
 
 def test_ids_are_opaque_and_patients_are_kept(site: Site) -> None:

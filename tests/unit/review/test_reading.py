@@ -7,7 +7,7 @@ import pytest
 
 from deid_agent.model import Document, PhiType, Source, SourceKind, SourceTraits, Span, parse_source
 from deid_agent.recognize import Profile, Resolver, Tagger, load_rules, load_tagger
-from deid_agent.review import ComponentReader, NoteReading
+from deid_agent.review import NoteReading, TaggerReader
 from deid_agent.rules import data_folder
 
 TEXT = "Ann Lee saw Bo Day on Monday in Troy"
@@ -35,7 +35,7 @@ class Words:
 def read(rules: Mapping[str, PhiType], *models: Mapping[str, PhiType], source: Source = RULE) -> NoteReading:
     recognizer = Words("rules", source, rules, {source: SourceTraits()})
     others = tuple(Words(f"m{n}", MODEL, each, {}) for n, each in enumerate(models))
-    return ComponentReader(Tagger((recognizer,), Resolver(Profile.RECALL), others)).read(Document(TEXT))
+    return TaggerReader(Tagger((recognizer,), Resolver(Profile.RECALL), others)).read(Document(TEXT))
 
 
 def uncertain(reading: NoteReading) -> list[str]:
@@ -81,7 +81,7 @@ def test_the_default_system_is_read_with_its_models_alone_and_finds_the_same() -
     folder = data_folder("rules")
     tagger = load_tagger(load_rules(folder, ()), data_folder("models"), "default", Profile.RECALL)
     text = "Mr. Quill, 62 yo, saw Dr. Ines Castellano on 3/4/2019.\nSmith catheter out. Tull to call Marrow re flu.\n"
-    reader = ComponentReader(tagger)
+    reader = TaggerReader(tagger)
     for each in (text, "", "Seen 5/3."):
         doc = Document(each)
         found = reader.read(doc)

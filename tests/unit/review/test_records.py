@@ -1,9 +1,16 @@
-"""Agreement of two decisions, against values computed by hand."""
+"""Agreement of two decisions, against values computed by hand; the rules about decisions, for any order of saves."""
+
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from deid_agent.http import DeskError, NoteState
 from deid_agent.model import ANNOTATION, PhiType, Span
 from deid_agent.review import Agreement, compare
+from deid_agent.review.desk import decide, find_state
+from deid_agent.review.records import Decision, NoteDecisions
 
 TEXT = "Ann Lee saw Bo Day on Monday in Troy today again"
 
@@ -35,3 +42,28 @@ def test_chance_alone_has_no_kappa() -> None:
     everything = [Span(0, len(TEXT), PhiType.DATE, ANNOTATION)]
     assert compare(TEXT, everything, []).kappa == pytest.approx(0.0)
     assert compare(TEXT, everything, []).strict_f1 == pytest.approx(0.0)
+
+
+WHO = ("anna", "ben", "cara")
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(st.tuples(st.sampled_from(WHO), st.integers(0, 2), st.booleans()), max_size=12),
+)
+def test_gold_and_finished_decisions_never_change(count: int, saved: list[tuple[str, int, bool]]) -> None:
+    choices = [(), *((Span(0, end, PhiType.PATIENT, ANNOTATION),) for end in (3, 7))]
+    decisions = NoteDecisions()
+    for who, choice, finished in saved:
+        if who not in WHO[:count]:
+            continue
+        before = decisions
+        with suppress(DeskError):
+            decisions = decide(before, who, Decision(choices[choice], finished), count)
+        assert before.gold() is None or decisions == before
+        assert set(before.finished) <= set(decisions.finished)
+        assert len(decisions.finished) <= 2
+        assert before.is_disputed or set(decisions.third) == set(before.third), "only disputed notes are adjudicated"
+        states = {find_state(decisions, each) for each in WHO[:count]}
+        assert (NoteState.AGREED in states) == (decisions.gold() is not None)
+        assert (decisions.gold() is None) or states == {NoteState.AGREED}

@@ -1,9 +1,14 @@
-"""The computations of an attacker without the key: ranks, distances, calendars, posteriors; independent code."""
+"""The computations of an attacker who has no key: calendars, the possible shifts, candidate days, guesses of names.
+
+The windows of shifts are those of the documentation, repeated here: a change of the program does not change the
+expectation of the attacker, so a promise that is broken is found.
+"""
 
 import re
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, timedelta
+from functools import cache
 from math import sqrt
 
 DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -104,10 +109,10 @@ def cues_in(text: str) -> list[Cue]:
     for name in sorted(HOLIDAYS, key=len, reverse=True):
         if name in low:
             low = low.replace(name, "")
-            found.append(_falls_on(HOLIDAYS[name]))
+            found.append(falls_on(HOLIDAYS[name]))
     for number, word in enumerate(DAYS):
         if re.search(rf"\b{word[:3]}(?:{word[3:]})?\b", low):
-            found.append(_is_weekday(number))
+            found.append(is_weekday(number))
     if re.search(r"leap day|feb(?:ruary)?\.? 29", low):
         found.append(lambda day: (day.month, day.day) == (2, 29))
     if re.search(r"\b9/11\b(?!/)|september 11\b(?!,? \d{4})|nine eleven", low):
@@ -120,11 +125,11 @@ def cues_in(text: str) -> list[Cue]:
     return found
 
 
-def _falls_on(holiday: Callable[[int], date]) -> Cue:
+def falls_on(holiday: Callable[[int], date]) -> Cue:
     return lambda day: holiday(day.year) == day
 
 
-def _is_weekday(number: int) -> Cue:
+def is_weekday(number: int) -> Cue:
     return lambda day: day.weekday() == number
 
 
@@ -144,3 +149,52 @@ def posterior(text: str, shift: int, cues: Sequence[Cue] | None = None) -> float
     last = date.max.toordinal() - day.toordinal()
     fit = [s for s in every if s <= last and all(agrees(day + timedelta(s)) for agrees in applied)] or every
     return (shift in fit) / len(fit)
+
+
+BIRTHS: tuple[int, ...] = tuple(days for days in range(-182, 183) if abs(days) > 1)
+"""The offsets of the birth of an adult."""
+
+
+@cache
+def bases(offset: int, maximum: int = 550) -> tuple[int, ...]:
+    """Every possible base of a patient: all of its shifts are allowed."""
+    shifts = set(allowed(maximum))
+    return tuple(base for base in range(1, maximum + 1) if all(base + n in shifts for n in range(offset + 1)))
+
+
+def birth_candidates(shown: Iterable[date], offsets: Iterable[int] = BIRTHS) -> set[date]:
+    """The births of an adult that agree with every published one; ``shown`` is not empty."""
+    known = tuple(offsets)
+    return set.intersection(*({day - timedelta(days) for days in known} for day in shown))
+
+
+def event_candidates(surrogates: Iterable[date], offset: int, maximum: int = 550) -> set[date]:
+    """The true days of a date that repeats: some base explains every surrogate of it."""
+    seen = {day.toordinal() for day in surrogates}
+    found = set()
+    for base in bases(offset, maximum):
+        for day in range(max(seen) + base, min(seen) + base + offset + 1):
+            if all(base <= day - new <= base + offset for new in seen):
+                found.add(date.fromordinal(day))
+    return found
+
+
+NamePair = tuple[str, str]
+"""An original and a sign of its surrogate, such as its initial."""
+
+
+def guess_by_sign(known: Sequence[NamePair], attacked: Sequence[NamePair]) -> list[bool]:
+    """For each attacked pair, whether the best guess learned from ``known`` is right."""
+    learned: dict[str, Counter[str]] = defaultdict(Counter)
+    for original, sign in known:
+        learned[sign][original] += 1
+    overall = Counter(original for original, _ in known).most_common(1)[0][0]
+    guesses = {sign: counts.most_common(1)[0][0] for sign, counts in learned.items()}
+    return [guesses.get(sign, overall) == original for original, sign in attacked]
+
+
+def guess_by_rank(attacked: Sequence[NamePair], expected: Counter[str]) -> list[bool]:
+    """Frequency analysis: the n-th most frequent surrogate replaces the n-th most frequent original."""
+    ranked = [value for value, _ in Counter(new for _, new in attacked).most_common()]
+    guess = dict(zip(ranked, (value for value, _ in expected.most_common()), strict=False))
+    return [guess.get(new) == old for old, new in attacked]
