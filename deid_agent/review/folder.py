@@ -144,7 +144,11 @@ class ReviewFolder:
     def read_decisions(self, note: str) -> NoteDecisions:
         """The decisions about a note; empty ones if there are none."""
         name = f"{_DECISIONS}/{_checked(note)}"
-        return self._read(name, unpack_decisions) if (self.path / name).exists() else NoteDecisions()
+        if os.path.lexists(self.path / name):
+            return self._read(name, unpack_decisions)
+        if not (self.path / _DECISIONS).is_dir():  # without this an incomplete backup is a folder of open notes
+            raise ConfigurationError(f"review folder {self.path}: {_DECISIONS}/ is missing: restore it from a backup")
+        return NoteDecisions()
 
     def write_index(self, index: ReviewIndex) -> None:
         """Replace the queue. The caller holds the lock, and has written the notes."""

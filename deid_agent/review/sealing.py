@@ -7,6 +7,7 @@ that a folder without its key shows the number of notes, their sizes and the tim
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -89,6 +90,8 @@ def _derive(secret: bytes, folder: str, use: bytes) -> bytes:
 def read_limited(path: Path) -> bytes:
     """The bytes of a plain file. Raises ``OSError``, and ``ValueError`` for another kind of file or a larger one."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no plain file")
         data = file.read(MOST_SEALED + 1)
     if len(data) > MOST_SEALED:
         raise ValueError("too large")

@@ -181,3 +181,36 @@ def test_a_link_in_the_place_of_a_file_is_refused(site: Site, tmp_path: Path) ->
     (site.path / "index").symlink_to(tmp_path / "moved")
     with pytest.raises(OSError, match="symbolic links"):
         ReviewFolder.open(site.path, site.key)
+
+
+def test_a_folder_without_its_decisions_is_not_one_of_open_notes(site: Site) -> None:
+    gold(site)
+    (note,) = site.notes
+    (site.path / "decisions").rename(site.path.parent / "moved")
+    with pytest.raises(ConfigurationError, match="decisions/ is missing: restore it"):
+        site.folder.read_decisions(note)
+    (site.path.parent / "moved").rename(site.path / "decisions")
+    (site.path / "decisions" / note).unlink()
+    (site.path / "decisions" / note).symlink_to("nowhere")
+    with pytest.raises(OSError, match="symbolic"):
+        site.folder.read_decisions(note)
+
+
+def test_a_pipe_in_place_of_a_file_is_a_damaged_file(site: Site) -> None:
+    (note,) = site.notes
+    path = site.path / "notes" / note
+    path.unlink()
+    os.mkfifo(path)
+    number = os.open(path, os.O_RDWR)  # a writer that writes nothing
+    try:
+        with pytest.raises(ConfigurationError, match="was changed"):
+            site.folder.read_note(note)
+    finally:
+        os.close(number)
+
+
+def test_a_folder_id_that_no_program_wrote_is_a_damaged_head(site: Site) -> None:
+    head = site.path / "folder.json"
+    head.write_text(head.read_text().replace('"folder":"', '"folder":"\\ud800'))
+    with pytest.raises(ConfigurationError, match=r"folder\.json was changed"):
+        ReviewFolder.open(site.path, site.key)
