@@ -148,7 +148,8 @@ def import_decisions(folder: ReviewFolder, path: Path, reviewer: str, settings: 
     with folder.locked():
         index = folder.read_index()
         folder.check_names(index)
-        known = _KnownNotes([folder.read_note(entry.note) for entry in index.entries])
+        present = [folder.read_note(entry.note) for entry in index.entries]
+        known = _KnownNotes(present, by_id_alone=settings.form is ImportForm.JSONL)
         changes, added, strange = dict[str, tuple[Span, ...]](), dict[str, ReviewNote](), 0
         faults = Counter[str]()
         for note in notes:
@@ -205,9 +206,14 @@ class _OtherTextError(Exception):
 
 
 class _KnownNotes:
-    """Finds the notes of a folder that another file means."""
+    """Finds the notes of a folder that another file means.
 
-    def __init__(self, notes: Sequence[ReviewNote]) -> None:
+    Only with ``by_id_alone`` may a note have no text: in another format an empty text is an export that was cut off,
+    and its missing spans would be a decision.
+    """
+
+    def __init__(self, notes: Sequence[ReviewNote], *, by_id_alone: bool) -> None:
+        self._by_id_alone = by_id_alone
         self._by_id = {note.id: note for note in notes}
         self._by_text = dict[str, list[ReviewNote]]()
         self._by_name = dict[str, list[ReviewNote]]()
@@ -218,6 +224,8 @@ class _KnownNotes:
     def find(self, note: Note) -> list[ReviewNote]:
         """The notes; none if there is none. Raises ``_OtherTextError``."""
         text = note.annotated.text
+        if not (text or self._by_id_alone):
+            return []
         named = self._by_id.get(note.id) or self._by_id.get(note.id.rpartition("-")[2])  # i2b2: PATIENT-NOTE
         if named is not None:
             if text and _with_one_line_end(text) != _with_one_line_end(named.text):
@@ -225,7 +233,10 @@ class _KnownNotes:
             return [named]
         if text:
             return self._by_text.get(_with_one_line_end(text), [])
-        return self._by_name.get(note.id, [])
+        found = self._by_name.get(note.id, [])
+        if len({each.text for each in found}) > 1:
+            raise _OtherTextError
+        return found
 
 
 def _with_one_line_end(text: str) -> str:
