@@ -81,9 +81,7 @@ class ReviewViews:
         if not isinstance(finished, bool) or not isinstance(adjudicates, bool):
             raise bad_request("finished and adjudicates: true or false")
         spans = _parse_spans(body.get("spans"))
-        state = await _ask(
-            partial(self.desk.save, reviewer, note, spans, finished=finished, adjudicates=adjudicates)
-        )
+        state = await _ask(partial(self.desk.save, reviewer, note, spans, finished=finished, adjudicates=adjudicates))
         return json_response({"state": state})
 
 

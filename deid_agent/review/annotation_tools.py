@@ -24,6 +24,7 @@ _CAS = "http:///uima/cas.ecore"
 _XMI = "http://www.omg.org/XMI"
 _INITIAL = "_InitialView"
 _MOST_DIGITS = 12
+_SHORTEST_TEXT = 3
 _FEATURES = ("value", "label")
 _PLACES = {"start", "end", "startOffset", "endOffset", "globalOffsets", "text"}
 """Members of a span of Label Studio that describe its place only."""
@@ -191,9 +192,13 @@ def _read_cas(path: Path, parse: ParseLabel, feature: str) -> Note:
         shown = ", ".join(sorted(cas.unlabelled)[:8])
         raise ConfigurationError(f"{path}: no annotation has a label; name its feature with --feature ({shown})")
     spans, offsets = set[Span](), _Offsets(cas.text)
-    for line, begin, end, label in cas.labels:
+    for line, first, last, label in cas.labels:
         place = f"{path}:{line}"
-        span = _make_span(offsets.convert(begin, place), offsets.convert(end, place), label, place, parse)
+        begin, end = offsets.convert(first, place), offsets.convert(last, place)
+        if end - begin >= _SHORTEST_TEXT and cas.text[begin:end].casefold() in label.casefold():
+            # The caller shows unknown labels, and this one is PHI.
+            raise ConfigurationError(f"{place}: a label is the text of its span: name another feature with --feature")
+        span = _make_span(begin, end, label, place, parse)
         if span is not None:
             spans.add(span)
     # The folder of an exported document has its name; a file has that of its annotator.

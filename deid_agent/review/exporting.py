@@ -26,8 +26,8 @@ _CR = {"\r": "&#13;"}
 def write_notes(notes: Sequence[Note], out: Path, form: CorpusFormat) -> list[str]:
     """Write notes into a new or empty folder, and return the names of the files.
 
-    Raises ``ConfigurationError`` if the folder has files, or the format cannot hold some of the texts; ``OSError``, after
-    which there is no file.
+    Raises ``ConfigurationError`` if the folder has files, or the format cannot hold some of the texts; ``OSError``, and
+    then there is no file.
     """
     if form not in _WRITERS:
         raise ConfigurationError(f"--format {form}: cannot be written; choose one of {', '.join(_WRITERS)}")

@@ -63,7 +63,7 @@ def test_brat_with_a_span_over_a_line_end() -> None:
 
 
 def test_brat_with_a_byte_order_mark_other_line_ends_and_other_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_bytes("Mrs. Ann\r\nQuill".encode())
+    (tmp_path / "a.txt").write_bytes(b"Mrs. Ann\r\nQuill")
     other = "R1\tX Arg1:T1 Arg2:T1\r\nA1\tSure T1\r\n#1\tAnnotatorNotes T1\tT2 said\r\n"
     (tmp_path / "a.ann").write_bytes(f"\ufeffT1\tPATIENT 5 8;10 15\tAnn Quill\r\n{other}".encode())
     assert [marked(n) for n in read_annotated(tmp_path).notes] == ["Mrs. [[PATIENT|Ann\r\nQuill]]"]

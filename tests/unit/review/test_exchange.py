@@ -129,6 +129,15 @@ def test_an_empty_text_finds_a_note_only_where_a_line_may_lack_one(site: Site, t
     assert site.folder.read_decisions(site.notes[0]).own == {}
 
 
+def test_a_tag_of_i2b2_of_another_text_imports_nothing(site: Site, tmp_path: Path) -> None:
+    tag = '<NAME id="P0" start="5" end="9" text="Quill" TYPE="PATIENT" comment="" />'
+    path = tmp_path / "a-b.xml"
+    path.write_text(f"<deIdi2b2><TEXT>{NOTE}</TEXT><TAGS>{tag}</TAGS></deIdi2b2>")
+    with pytest.raises(ConfigurationError, match=r"a-b\.xml:1: the tag's text .* differs .*; nothing was imported"):
+        take(site, path, ImportForm.I2B2_2014)
+    assert site.folder.read_decisions(site.notes[0]).own == {}
+
+
 def test_a_name_of_two_notes_with_other_texts_finds_neither(tmp_path: Path) -> None:
     site = make_site(tmp_path, [NOTE, EMOJI])
     with site.folder.locked():
@@ -380,6 +389,7 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a
             xmi(NOTE, '<custom:P sofa="12" begin="4" end="9"><value>PATIENT</value><value>DATE</value></custom:P>'),
             "an annotation has a list of labels",
         ),
+        (xmi(NOTE, entity(4, 9, "QUILL, John")), "a label is the text of its span"),
         (xmi(NOTE, entity(4, 9, "PER")), r"unknown labels: PER \(1\)"),
     ],
 )
