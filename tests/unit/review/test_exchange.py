@@ -261,7 +261,7 @@ def test_an_export_with_a_byte_order_mark_drafts_and_answers_about_spans_is_read
     relation = {"type": "relation", "from_id": "r0", "to_id": "r0"}
     cancelled = {"completed_by": 2, "was_cancelled": True, "result": []}
     given = task(NOTE, (4, 9, "Quill", "PATIENT"), drafts=[{"result": [{"value": {"start": 0, "end": 1}}]}])
-    (done,) = given["annotations"]  # type: ignore[misc]
+    done: dict[str, Any] = given["annotations"][0]  # type: ignore[index]
     done["result"] += [answer, relation]
     path = tmp_path / "export.json"
     path.write_text("\ufeff" + json.dumps([{**given, "annotations": [cancelled, done]}]))
