@@ -70,8 +70,6 @@ def import_notes(
     opened = ReviewFolder.open(folder, load_review_key(key_file))
     settings = ImportSettings(ImportForm(form), labels, annotator, feature, new)
     done = import_decisions(opened, path, reviewer, settings)
-    for remark in done.remarks:
-        echo_error(remark)
     click.echo(f"{counted(done.decided, 'note')} decided, {done.new} of them new")
     if done.kept:
         click.echo(f"{counted(done.kept, 'note')} kept: a finished decision is never changed")

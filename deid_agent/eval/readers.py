@@ -33,6 +33,7 @@ _FORMAT_BY_SUFFIX: Mapping[str, CorpusFormat] = MappingProxyType(
         ".ndjson": CorpusFormat.JSONL,
     }
 )
+_QUOTED = 2  # the column of the annotated text in a line of brat
 _XML_ROOT = re.compile(rb"<([A-Za-z][\w.-]*)")
 
 
@@ -90,7 +91,8 @@ def read_brat(folder: Path, parse: ParseLabel = parse_label) -> Iterator[Note]:
     Each text counts as a patient of its own. Offsets count characters of the text file, with its line ends unchanged.
     Fragments with only white space between them become one span, since brat divides a span at a line end. Other
     fragments are refused, since a ``Span`` is contiguous. Lines that do not begin with T (relations, events, notes)
-    hold no offsets and are skipped.
+    hold no offsets and are skipped. The text of an annotation must be that at its offsets, except for white space: the
+    offsets of another program may count bytes, or a file with other line ends.
 
     Source: brat.nlplab.org/standoff.html.
 
@@ -99,7 +101,7 @@ def read_brat(folder: Path, parse: ParseLabel = parse_label) -> Iterator[Note]:
     for path in sorted(folder.glob("*.ann")):
         source = path.with_suffix(".txt")
         try:
-            text, lines = source.read_bytes().decode("utf-8"), path.read_text("utf-8").split("\n")
+            text, lines = source.read_bytes().decode("utf-8"), path.read_text("utf-8-sig").split("\n")
         except OSError as error:
             raise ConfigurationError(f"{error.filename}: cannot be read ({type(error).__name__})") from None
         except UnicodeDecodeError:
@@ -129,7 +131,10 @@ def _parse_brat_span(location: str, line: str, text: str, parse: ParseLabel) -> 
         raise ConfigurationError(f"{location}: the annotation ends outside the text: correct its offsets")
     if any(b > c or text[b:c].strip() for (_, b), (c, _) in pairwise(fragments)):
         raise ConfigurationError(f"{location}: the fragments have text between them: make them separate annotations")
-    return Span(fragments[0][0], fragments[-1][1], kind, ANNOTATION)
+    begin, end = fragments[0][0], fragments[-1][1]
+    if len(fields) > _QUOTED and fields[_QUOTED].split() != text[begin:end].split():
+        raise ConfigurationError(f"{location}: the text of the annotation differs from that at its offsets")
+    return Span(begin, end, kind, ANNOTATION)
 
 
 def read_json_lines(

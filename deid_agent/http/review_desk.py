@@ -97,11 +97,14 @@ class ReviewDesk(Protocol):
     def open(self, reviewer: str, note: str) -> DeskNote:
         """A note with the decisions of this reviewer."""
 
-    def save(self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool) -> NoteState:
+    def save(
+        self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool, adjudicates: bool = False
+    ) -> NoteState:
         """Save the decisions, durably. Spans are disjoint and inside the note. A finished decision is never changed.
 
         On a disputed note a reviewer who is neither of the two adjudicates by it; so may one of the two if the folder
-        has only two reviewers.
+        has only two reviewers. Only decisions of a page that has shown both others (``adjudicates``) do: those of a
+        page that was opened before, or a repeated request, would be gold without a look at the differences.
         """
 
     def figures(self) -> DeskFigures:

@@ -77,11 +77,11 @@ class ReviewViews:
             raise DeniedError(
                 HTTPStatus.CONFLICT, "reviewer", "another reviewer has logged in: log in with your own token"
             )
-        finished = body.get("finished")
-        if not isinstance(finished, bool):
-            raise bad_request("finished: true or false")
+        finished, adjudicates = body.get("finished"), body.get("adjudicates", False)
+        if not isinstance(finished, bool) or not isinstance(adjudicates, bool):
+            raise bad_request("finished and adjudicates: true or false")
         spans = _parse_spans(body.get("spans"))
-        state = await _ask(partial(self.desk.save, reviewer, note, spans, finished=finished))
+        state = await _ask(partial(self.desk.save, reviewer, note, spans, finished=finished, adjudicates=adjudicates))
         return json_response({"state": state})
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 SESSION_S = 8 * 3600
 _MAX_SESSIONS = 32
+"""The most sessions of one person. There are few people, so this bounds the memory too."""
 _TICKET_S = 60.0
 
 
@@ -47,11 +48,15 @@ class Sessions:
         self._sessions: dict[str, _Session] = {}
 
     def open(self, reviewer: str = "") -> SessionKeys:
-        """Start a session, of an operator if ``reviewer`` is empty. If there are too many, the oldest one ends."""
+        """Start a session, of an operator if ``reviewer`` is empty.
+
+        If the same person has too many, the oldest of them ends: whoever has one token must not log out others.
+        """
         now = self._clock()
         self._sessions = {name: session for name, session in self._sessions.items() if session.end > now}
-        while len(self._sessions) >= _MAX_SESSIONS:
-            self._sessions.pop(next(iter(self._sessions)))
+        same = [name for name, session in self._sessions.items() if session.reviewer == reviewer]
+        if len(same) >= _MAX_SESSIONS:
+            self._sessions.pop(same[0])
         keys = SessionKeys(secrets.token_urlsafe(32), secrets.token_urlsafe(32), reviewer)
         self._sessions[digest(keys.cookie)] = _Session(now + SESSION_S, digest(keys.page), reviewer)
         return keys

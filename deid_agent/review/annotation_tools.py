@@ -8,6 +8,7 @@ Sources: labelstud.io/guide/export (the formats JSON and JSON-MIN); the XMI CAS 
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.parsers import expat
@@ -21,7 +22,14 @@ MOST_BYTES = 256 << 20
 """Bytes of a file."""
 _CAS = "http:///uima/cas.ecore"
 _XMI = "http://www.omg.org/XMI"
+_INITIAL = "_InitialView"
+_MOST_DIGITS = 12
+_SHORTEST_TEXT = 3
 _FEATURES = ("value", "label")
+_PLACES = {"start", "end", "startOffset", "endOffset", "globalOffsets", "text"}
+"""Members of a span of Label Studio that describe its place only."""
+_NOT_BEGUN = "INITIAL_CAS"
+"""The name of the file of a document that nobody has annotated, in an export of a project."""
 _NO_LABELS = ("segmentation", "metadata", "lexmorph", "syntax", "morph", "cas.ecore", "tcas.ecore")
 """Parts of the namespaces of layers that are no labels, such as tokens, lemmas and parts of speech."""
 
@@ -49,18 +57,21 @@ def read_label_studio(path: Path, parse: ParseLabel, annotator: str = "") -> lis
     Raises ``ConfigurationError`` naming the task, also if several people have annotated it and none is chosen.
     """
     try:
-        tasks = orjson.loads(read_file(path))
+        tasks = orjson.loads(read_file(path).removeprefix(b"\xef\xbb\xbf"))
     except orjson.JSONDecodeError:
         raise ConfigurationError(f"{path}: not JSON") from None
     if not isinstance(tasks, list) or not all(isinstance(task, dict) for task in tasks):
         raise ConfigurationError(f"{path}: expected a list of tasks: export JSON or JSON-MIN")
-    notes = []
+    notes, people = [], set[str]()
     for number, task in enumerate(tasks, 1):
         place = f"{path}: task {number}"
         try:
             results = _find_results(task, place, annotator)
             if results is None:
                 continue
+            people |= _annotators_of(task)
+            if not annotator and len(people) > 1:
+                raise ConfigurationError(f"{path}: several people have annotated: choose one with --annotator ID")
             text, id_ = _find_text(task, place), str(task.get("id", number))
             offsets = _Offsets(text)
             found = [_read_result(each, text, offsets, place, parse) for each in results]
@@ -77,25 +88,49 @@ def _find_results(task: Mapping[str, Any], place: str, annotator: str) -> list[M
         if annotator and str(task.get("annotator")) != annotator:
             return None
         lists = [value for value in task.values() if isinstance(value, list)]
-        return [each for some in lists for each in some if isinstance(each, dict) and _labels_of(each) is not None]
+        found = [each for some in lists for each in some if isinstance(each, dict)]
+        return [each for each in found if _labels_of(each, place) is not None]
     done = [each for each in task["annotations"] if not each.get("was_cancelled")]
     if annotator:
         done = [each for each in done if annotator in _people(each.get("completed_by"))]
     if len(done) > 1:
-        raise ConfigurationError(f"{place}: has {len(done)} annotations: choose one with --annotator ID")
+        several = not annotator and len(_annotators_of(task)) > 1
+        advice = "choose one with --annotator ID" if several else "all by one person: delete all but one"
+        raise ConfigurationError(f"{place}: has {len(done)} annotations: {advice}")
     if not done:
         return None
-    return [each["value"] for each in done[0]["result"] if "value" in each and _labels_of(each["value"]) is not None]
+    found = [each["value"] for each in done[0]["result"] if "value" in each]
+    return [each for each in found if _labels_of(each, place) is not None]
+
+
+def _annotators_of(task: Mapping[str, Any]) -> set[str]:
+    """Who has annotated a task: one name for each person."""
+    if "annotations" not in task:
+        return {str(task["annotator"])} if "annotator" in task else set()
+    done = [each.get("completed_by") for each in task["annotations"] if not each.get("was_cancelled")]
+    return {str(each.get("id", each.get("email")) if isinstance(each, dict) else each) for each in done}
 
 
 def _people(found: object) -> set[str]:
     return {str(found.get("id")), str(found.get("email"))} if isinstance(found, dict) else {str(found)}
 
 
-def _labels_of(value: Mapping[str, Any]) -> list[str] | None:
-    """The labels of a span; None for a value that is no span, such as a choice."""
+def _labels_of(value: Mapping[str, Any], place: str) -> list[str] | None:
+    """The labels of a span; None for a value that is no span, such as a choice.
+
+    Raises ``ConfigurationError`` for a span without labels, and for one of another kind of text: a span that is left
+    out in silence is a name that counts as no PHI.
+    """
+    if not {"start", "end"} <= value.keys():
+        return None
     labels = value.get("labels", value.get("hypertextlabels"))
-    return labels if isinstance(labels, list) and "start" in value and "end" in value else None
+    if isinstance(labels, list):
+        return labels
+    if not value.keys() - _PLACES:
+        raise ConfigurationError(f"{place}: a span has 0 labels: give each span one")
+    if any(name.endswith("labels") for name in value):
+        raise ConfigurationError(f"{place}: spans of another kind than those of a text: annotate plain text")
+    return None  # an answer about a span
 
 
 def _find_text(task: Mapping[str, Any], place: str) -> str:
@@ -110,7 +145,7 @@ def _find_text(task: Mapping[str, Any], place: str) -> str:
 
 
 def _read_result(value: Mapping[str, Any], text: str, offsets: _Offsets, place: str, parse: ParseLabel) -> Span | None:
-    labels = _labels_of(value) or []
+    labels = _labels_of(value, place) or []
     if len(labels) != 1 or not isinstance(labels[0], str):
         raise ConfigurationError(f"{place}: a span has {len(labels)} labels: give each span one")
     start, end = value["start"], value["end"]
@@ -142,7 +177,7 @@ def read_inception(path: Path, parse: ParseLabel, feature: str = "") -> list[Not
 
     Raises ``ConfigurationError`` naming file and line. A document type is refused, so no entity is expanded.
     """
-    files = sorted(path.rglob("*.xmi")) if path.is_dir() else [path]
+    files = sorted(each for each in path.rglob("*.xmi") if each.stem != _NOT_BEGUN) if path.is_dir() else [path]
     if not files:
         raise ConfigurationError(f"{path}: holds no *.xmi: export UIMA CAS XMI (XML 1.0), and unzip it")
     return [_read_cas(file, parse, feature) for file in files]
@@ -157,17 +192,34 @@ def _read_cas(path: Path, parse: ParseLabel, feature: str) -> Note:
         shown = ", ".join(sorted(cas.unlabelled)[:8])
         raise ConfigurationError(f"{path}: no annotation has a label; name its feature with --feature ({shown})")
     spans, offsets = set[Span](), _Offsets(cas.text)
-    for line, begin, end, label in cas.labels:
+    for line, first, last, label in cas.labels:
         place = f"{path}:{line}"
-        span = _make_span(offsets.convert(begin, place), offsets.convert(end, place), label, place, parse)
+        begin, end = offsets.convert(first, place), offsets.convert(last, place)
+        if end - begin >= _SHORTEST_TEXT and cas.text[begin:end].casefold() in label.casefold():
+            # The caller shows unknown labels, and this one is PHI.
+            raise ConfigurationError(f"{place}: a label is the text of its span: name another feature with --feature")
+        span = _make_span(begin, end, label, place, parse)
         if span is not None:
             spans.add(span)
     # The folder of an exported document has its name; a file has that of its annotator.
     return Note(path.stem, "", "", path.stem, Annotated(cas.text, tuple(in_order(spans))), {})
 
 
+@dataclass(slots=True)
+class _Found:
+    """An annotation. ``features`` are the names of its features."""
+
+    line: int
+    sofa: str
+    begin: str
+    end: str
+    kind: str
+    label: str = field(repr=False)
+    features: set[str]
+
+
 class _Cas:
-    """The first text of a CAS, and its annotations with labels."""
+    """The text of a CAS, and the annotations of this text with labels: of its first view, or of ``_InitialView``."""
 
     def __init__(self, path: Path, features: Sequence[str]) -> None:
         self.text: str | None = None
@@ -175,11 +227,13 @@ class _Cas:
         self.unlabelled: set[str] = set()
         self._path = path
         self._features = features
-        self._sofa = ""
-        self._found: list[tuple[int, str, str, str, str]] = []
+        self._texts: list[tuple[str, str, str]] = []
+        self._found: list[_Found] = []
+        self._open: list[_Found | None] = []
         self._parser = expat.ParserCreate(namespace_separator=" ")
         self._parser.StartDoctypeDeclHandler = self._refuse
         self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
 
     def parse(self) -> None:
         try:
@@ -188,33 +242,51 @@ class _Cas:
             detail = expat.ErrorString(error.code)
             raise ConfigurationError(f"{self._path}:{error.lineno}: XML that is not well-formed: {detail}") from None
         # The text may come after the annotations.
-        self.labels = [
-            (n, *self._offsets(n, a, b), label) for n, sofa, a, b, label in self._found if sofa == self._sofa
-        ]
+        self._texts.sort(key=lambda each: each[0] != _INITIAL)
+        _, sofa, self.text = self._texts[0] if self._texts else ("", "", None)
+        texts, kinds = {each[1] for each in self._texts}, {each.kind for each in self._found if each.label}
+        for each in self._found:
+            if not each.label:
+                self.unlabelled |= each.features
+                if each.kind in kinds:
+                    raise ConfigurationError(f"{self._path}:{each.line}: an annotation has no label: give it one")
+            elif each.sofa == sofa:
+                self.labels.append((each.line, *self._offsets(each.line, each.begin, each.end), each.label))
+            elif each.sofa in texts:
+                raise ConfigurationError(
+                    f"{self._path}:{each.line}: an annotation of another view than that of the text: export one view"
+                )
 
     def _offsets(self, line: int, begin: str, end: str) -> tuple[int, int]:
         if not (begin.isascii() and begin.isdigit() and end.isascii() and end.isdigit()):
             raise ConfigurationError(f"{self._path}:{line}: an annotation has no numbers as offsets")
-        return int(begin[:12]), int(end[:12])
+        return int(begin[:_MOST_DIGITS]), int(end[:_MOST_DIGITS])
 
     def _refuse(self, *_: object) -> None:
         raise ConfigurationError(f"{self._path}:{self._parser.CurrentLineNumber}: has a document type: remove it")
 
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         space, _, kind = name.rpartition(" ")
+        parent = self._open[-1] if self._open else None
+        self._open.append(None)
         if space == _CAS and kind == "Sofa":
-            if self.text is None and "sofaString" in attributes:
-                self.text, self._sofa = attributes["sofaString"], attributes.get(f"{_XMI} id", "")
-            return
-        if not {"begin", "end", "sofa"} <= attributes.keys() or any(part in space for part in _NO_LABELS):
-            return
-        label = next((attributes[each] for each in self._features if attributes.get(each)), None)
-        if label is None:
-            own = {each for each in attributes if " " not in each}
-            self.unlabelled |= own - {"begin", "end", "sofa"} or {kind}
-            return
-        line = self._parser.CurrentLineNumber
-        self._found.append((line, attributes["sofa"], attributes["begin"], attributes["end"], label))
+            if "sofaString" in attributes:
+                own = attributes.get("sofaID", ""), attributes.get(f"{_XMI} id", ""), attributes["sofaString"]
+                self._texts.append(own)
+        elif {"begin", "end", "sofa"} <= attributes.keys() and not any(part in space for part in _NO_LABELS):
+            label = next((attributes[each] for each in self._features if attributes.get(each)), "")
+            own_features = {each for each in attributes if " " not in each} - {"begin", "end", "sofa"} or {kind}
+            place = attributes["sofa"], attributes["begin"], attributes["end"]
+            self._found.append(_Found(self._parser.CurrentLineNumber, *place, name, label, own_features))
+            self._open[-1] = self._found[-1]
+        elif parent is not None and name in self._features and not parent.label:
+            # A feature with several values has an element for each.
+            raise ConfigurationError(
+                f"{self._path}:{self._parser.CurrentLineNumber}: an annotation has a list of labels: give it one"
+            )
+
+    def _end(self, _name: str) -> None:
+        self._open.pop()
 
 
 def read_file(path: Path) -> bytes:

@@ -93,7 +93,9 @@ class FolderDesk:
         state = find_state(decisions, reviewer)
         return DeskNote(note, state, found.text, tuple(shown), others if may else ())
 
-    def save(self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool) -> NoteState:
+    def save(
+        self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool, adjudicates: bool = False
+    ) -> NoteState:
         """See ``ReviewDesk``."""
         with _as_desk_errors():
             count = self._require(reviewer)
@@ -104,7 +106,8 @@ class FolderDesk:
             except BadSpansError as problem:
                 raise DeskError(f"span-{problem.fault}", _ADVICE[problem.fault]) from None
             with self.folder.locked():
-                decisions = decide(self.folder.read_decisions(note), reviewer, decision, count)
+                before = self.folder.read_decisions(note)
+                decisions = decide(before, reviewer, decision, count, adjudicates=adjudicates)
                 self.folder.write_decisions(note, decisions)
         return find_state(decisions, reviewer)
 
@@ -161,16 +164,21 @@ def _is_waiting(state: NoteState, decisions: NoteDecisions, reviewer: str, count
     return state in {NoteState.OPEN, NoteState.DRAFT} or decisions.may_adjudicate(reviewer, count)
 
 
-def decide(decisions: NoteDecisions, reviewer: str, decision: Decision, reviewers: int) -> NoteDecisions:
-    """The decisions with that of a reviewer. Raises ``DeskError`` if the reviewer may not decide any more."""
+def decide(
+    decisions: NoteDecisions, reviewer: str, decision: Decision, reviewers: int, *, adjudicates: bool = False
+) -> NoteDecisions:
+    """The decisions with that of a reviewer, who ``adjudicates`` after a look at both others.
+
+    Raises ``DeskError`` if the reviewer may not decide any more.
+    """
     if decisions.gold() is not None:
         raise DeskError("agreed", "the note is agreed: nobody changes it any more")
-    if decisions.may_adjudicate(reviewer, reviewers):
+    if adjudicates and decisions.may_adjudicate(reviewer, reviewers):
         return replaced(decisions, third={**decisions.third, reviewer: decision})
     if (own := decisions.own.get(reviewer)) is not None and own.finished:
         raise DeskError("finished", "you have finished this note: a third reviewer decides if the other one differs")
     if decisions.is_disputed:
-        raise DeskError("disputed", "two other reviewers have finished this note, and one of three decides")
+        raise DeskError("disputed", "two others have finished this note and differ: open it again to see both")
     return replaced(decisions, own={**decisions.own, reviewer: decision})
 
 

@@ -26,7 +26,8 @@ _CR = {"\r": "&#13;"}
 def write_notes(notes: Sequence[Note], out: Path, form: CorpusFormat) -> list[str]:
     """Write notes into a new or empty folder, and return the names of the files.
 
-    Raises ``ConfigurationError`` if the folder has files, or the format cannot hold some of the texts; ``OSError``.
+    Raises ``ConfigurationError`` if the folder has files, or the format cannot hold some of the texts; ``OSError``, and
+    then there is no file.
     """
     if form not in _WRITERS:
         raise ConfigurationError(f"--format {form}: cannot be written; choose one of {', '.join(_WRITERS)}")
@@ -38,14 +39,19 @@ def write_notes(notes: Sequence[Note], out: Path, form: CorpusFormat) -> list[st
     out.mkdir(mode=0o700, parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise ConfigurationError(f"--out {out}: has files: name a new folder")
-    names = []
-    for name, data in write(notes):
-        number = os.open(out / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(number, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        names.append(name)
+    names = list[str]()
+    try:
+        for name, data in write(notes):
+            number = os.open(out / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            names.append(name)
+            with os.fdopen(number, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:  # half of an export is notes in the clear that nobody uses, or a gold that lacks some
+        for name in names:
+            (out / name).unlink(missing_ok=True)
+        raise
     sync_folder(out)
     return names
 

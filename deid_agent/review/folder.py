@@ -25,7 +25,7 @@ from deid_agent.agent import sync_folder
 from deid_agent.config import SecretKey, load_key
 from deid_agent.model import ConfigurationError
 from deid_agent.review.records import NoteDecisions, ReviewIndex, ReviewNote
-from deid_agent.review.sealing import PATIENCE_S, FileCipher, hold, read_limited, replace_durably
+from deid_agent.review.sealing import PATIENCE_S, FileCipher, fill_block, hold, read_limited, replace_durably
 from deid_agent.review.stored import pack, unpack_decisions, unpack_index, unpack_note
 
 T = TypeVar("T")
@@ -55,10 +55,14 @@ def make_key_file(path: Path) -> None:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as problem:
         raise ConfigurationError(f"key file {path}: cannot be made ({type(problem).__name__})") from None
-    with os.fdopen(number, "wb") as file:
-        file.write(secrets.token_bytes(32))
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(secrets.token_bytes(32))
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)  # a part of a key would be taken for one
+        raise
     sync_folder(path.absolute().parent)
 
 
@@ -144,7 +148,11 @@ class ReviewFolder:
     def read_decisions(self, note: str) -> NoteDecisions:
         """The decisions about a note; empty ones if there are none."""
         name = f"{_DECISIONS}/{_checked(note)}"
-        return self._read(name, unpack_decisions) if (self.path / name).exists() else NoteDecisions()
+        if os.path.lexists(self.path / name):
+            return self._read(name, unpack_decisions)
+        if not (self.path / _DECISIONS).is_dir():  # without this an incomplete backup is a folder of open notes
+            raise ConfigurationError(f"review folder {self.path}: {_DECISIONS}/ is missing: restore it from a backup")
+        return NoteDecisions()
 
     def write_index(self, index: ReviewIndex) -> None:
         """Replace the queue. The caller holds the lock, and has written the notes."""
@@ -200,7 +208,7 @@ class ReviewFolder:
             raise ConfigurationError(f"review folder {self.path}: {name} {_DAMAGED}") from None
 
     def _write(self, name: str, data: bytes) -> None:
-        replace_durably(self.path / name, self.cipher.seal(name, data))
+        replace_durably(self.path / name, self.cipher.seal(name, fill_block(data)))
 
 
 def check_new(path: Path, reviewers: Sequence[str]) -> None:

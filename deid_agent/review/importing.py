@@ -69,7 +69,6 @@ class ImportResult:
     new: int = 0
     kept: int = 0
     strange: int = 0
-    remarks: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -105,8 +104,8 @@ def load_label_map(path: Path) -> dict[str, PhiType | LeftOut]:
     return known
 
 
-def read_decisions(path: Path, settings: ImportSettings) -> tuple[list[Note], tuple[str, ...]]:
-    """The notes of a file or folder, and remarks about them.
+def read_decisions(path: Path, settings: ImportSettings) -> list[Note]:
+    """The notes of a file or folder.
 
     Raises ``ConfigurationError`` for a bad file, and with all labels of another label set.
     """
@@ -115,7 +114,7 @@ def read_decisions(path: Path, settings: ImportSettings) -> tuple[list[Note], tu
     if any(each.stat().st_size > MOST_BYTES for each in ((path,) if path.is_file() else path.rglob("*"))):
         raise ConfigurationError(f"{path}: has a file of more than {MOST_BYTES >> 20} MB: divide it")
     labels = _Labels(load_label_map(settings.labels) if settings.labels is not None else {})
-    notes, remarks = _read(path, settings, labels)
+    notes = _read(path, settings, labels)
     if labels.unknown:
         shown = ", ".join(f"{label} ({count})" for label, count in labels.unknown.most_common(_SHOWN_LABELS))
         more = len(labels.unknown) - _SHOWN_LABELS
@@ -123,18 +122,21 @@ def read_decisions(path: Path, settings: ImportSettings) -> tuple[list[Note], tu
         raise ConfigurationError(f"{path}: unknown labels: {shown}{rest}: give their types with --map FILE")
     if not notes:
         raise ConfigurationError(f"{path}: has no annotated note in the format {settings.form}")
-    return notes, remarks
+    return notes
 
 
-def _read(path: Path, settings: ImportSettings, parse: ParseLabel) -> tuple[list[Note], tuple[str, ...]]:
+def _read(path: Path, settings: ImportSettings, parse: ParseLabel) -> list[Note]:
     match settings.form:
         case ImportForm.LABEL_STUDIO:
-            return read_label_studio(path, parse, settings.annotator), ()
+            return read_label_studio(path, parse, settings.annotator)
         case ImportForm.INCEPTION:
-            return read_inception(path, parse, settings.feature), ()
+            return read_inception(path, parse, settings.feature)
         case form:
             corpus = read_annotated(path, CorpusFormat(form.value), parse)
-            return list(corpus.notes), corpus.remarks
+            if corpus.remarks:  # for ``eval`` a warning is enough, but a finished decision never changes
+                more = f" (and {len(corpus.remarks) - 1} more)" if len(corpus.remarks) > 1 else ""
+                raise ConfigurationError(f"{corpus.remarks[0]}{more}; nothing was imported")
+            return list(corpus.notes)
 
 
 def import_decisions(folder: ReviewFolder, path: Path, reviewer: str, settings: ImportSettings) -> ImportResult:
@@ -144,11 +146,12 @@ def import_decisions(folder: ReviewFolder, path: Path, reviewer: str, settings: 
     """
     if reviewer not in folder.reviewers():
         raise ConfigurationError(f"--reviewer: the folder has no such reviewer; it has {', '.join(folder.reviewers())}")
-    notes, remarks = read_decisions(path, settings)
+    notes = read_decisions(path, settings)
     with folder.locked():
         index = folder.read_index()
         folder.check_names(index)
-        known = _KnownNotes([folder.read_note(entry.note) for entry in index.entries])
+        present = [folder.read_note(entry.note) for entry in index.entries]
+        known = _KnownNotes(present, by_id_alone=settings.form is ImportForm.JSONL)
         changes, added, strange = dict[str, tuple[Span, ...]](), dict[str, ReviewNote](), 0
         faults = Counter[str]()
         for note in notes:
@@ -179,7 +182,7 @@ def import_decisions(folder: ReviewFolder, path: Path, reviewer: str, settings: 
             folder.write_index(ReviewIndex((*index.entries, *entries), index.draws))
         for id_, decisions in decided.items():
             folder.write_decisions(id_, decisions)
-    return ImportResult(len(decided), len(added), kept, strange, remarks)
+    return ImportResult(len(decided), len(added), kept, strange)
 
 
 def _decide_all(
@@ -205,9 +208,14 @@ class _OtherTextError(Exception):
 
 
 class _KnownNotes:
-    """Finds the notes of a folder that another file means."""
+    """Finds the notes of a folder that another file means.
 
-    def __init__(self, notes: Sequence[ReviewNote]) -> None:
+    Only with ``by_id_alone`` may a note have no text: in another format an empty text is an export that was cut off,
+    and its missing spans would be a decision.
+    """
+
+    def __init__(self, notes: Sequence[ReviewNote], *, by_id_alone: bool) -> None:
+        self._by_id_alone = by_id_alone
         self._by_id = {note.id: note for note in notes}
         self._by_text = dict[str, list[ReviewNote]]()
         self._by_name = dict[str, list[ReviewNote]]()
@@ -218,6 +226,8 @@ class _KnownNotes:
     def find(self, note: Note) -> list[ReviewNote]:
         """The notes; none if there is none. Raises ``_OtherTextError``."""
         text = note.annotated.text
+        if not (text or self._by_id_alone):
+            return []
         named = self._by_id.get(note.id) or self._by_id.get(note.id.rpartition("-")[2])  # i2b2: PATIENT-NOTE
         if named is not None:
             if text and _with_one_line_end(text) != _with_one_line_end(named.text):
@@ -225,7 +235,10 @@ class _KnownNotes:
             return [named]
         if text:
             return self._by_text.get(_with_one_line_end(text), [])
-        return self._by_name.get(note.id, [])
+        found = self._by_name.get(note.id, [])
+        if len({each.text for each in found}) > 1:
+            raise _OtherTextError
+        return found
 
 
 def _with_one_line_end(text: str) -> str:

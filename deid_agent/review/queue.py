@@ -151,8 +151,8 @@ def add_notes(folder: ReviewFolder, notes: Iterable[SourceNote], read: ReadNote,
         new = [
             _promote(made[id_][1]) if id_ in lucky else made[id_][1] for id_ in _mix(random, chosen) if id_ not in now
         ]
-        for entry in new:
-            folder.write_note(made[entry.note][0])
+        for id_ in sorted(entry.note for entry in new):  # the times of the files must not show the order of the queue
+            folder.write_note(made[id_][0])
         patients = len({patient for _, patient in pool.values()})
         draw = Draw(
             settings.date,

@@ -7,6 +7,7 @@ that a folder without its key shows the number of notes, their sizes and the tim
 import fcntl
 import hashlib
 import os
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ PATIENCE_S = 30.0
 _MAGIC = b"deid-review 1\n"
 _NONCE = 12
 _TAG = 16
+_BLOCK = 4096
 _LOCK = "lock"
 _STEP_S = 0.02
 
@@ -79,6 +81,16 @@ class FileCipher:
         return f"{self.folder}/{name}".encode()
 
 
+def fill_block(data: bytes) -> bytes:
+    """JSON with white space at its end, so that a sealed file fills blocks of 4,096 bytes.
+
+    The size of a decision would otherwise show how many spans a note has, and that of a short note which one it is to
+    whoever has the texts. It costs nothing on a disk, which stores blocks.
+    """
+    more = len(_MAGIC) + _NONCE + _TAG
+    return data.ljust(-(-(len(data) + more) // _BLOCK) * _BLOCK - more)
+
+
 def _derive(secret: bytes, folder: str, use: bytes) -> bytes:
     from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
@@ -89,6 +101,8 @@ def _derive(secret: bytes, folder: str, use: bytes) -> bytes:
 def read_limited(path: Path) -> bytes:
     """The bytes of a plain file. Raises ``OSError``, and ``ValueError`` for another kind of file or a larger one."""
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("no plain file")
         data = file.read(MOST_SEALED + 1)
     if len(data) > MOST_SEALED:
         raise ValueError("too large")

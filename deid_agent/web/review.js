@@ -350,7 +350,7 @@ async function saveNow(mine, finished) {
   await attempt(async () => {
     const list = mine.list; // of now: a login may lie between the command and this request
     try {
-      const answer = await post(`review/notes/${encodeURIComponent(mine.name)}`, { reviewer: mine.reviewer, finished, spans: spans.toServer(mine.text, list) }, true);
+      const answer = await post(`review/notes/${encodeURIComponent(mine.name)}`, { reviewer: mine.reviewer, finished, adjudicates: mine.sides.length === 2, spans: spans.toServer(mine.text, list) }, true);
       mine.state = answer.state;
     } catch (problem) {
       // The note was finished before, perhaps by a request whose answer was lost.

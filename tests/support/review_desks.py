@@ -68,14 +68,17 @@ class MemoryDesk:
             others = tuple((name, self.decided[name, note][0]) for name in self._finished(note))
         return DeskNote(note, state, text, self.gold.get(note) or (mine[0] if mine else proposed), others)
 
-    def save(self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool) -> NoteState:
+    def save(
+        self, reviewer: str, note: str, spans: Sequence[DeskSpan], *, finished: bool, adjudicates: bool = False
+    ) -> NoteState:
         self._fail()
         if any(one.end > len(self.texts[note][0]) for one in spans):
             raise DeskError("offset", "a span ends past the end of the note: load the note again")
         state = self._state(reviewer, note)
         if note in self.gold or reviewer in self._finished(note):
             raise DeskError("finished", "this note is finished: its decisions cannot change")
-        adjudicates = len(self._finished(note)) == 2
+        if adjudicates != (len(self._finished(note)) == 2):
+            raise DeskError("disputed", "two others have finished this note and differ: open it again to see both")
         self.decided[reviewer, note] = (tuple(spans), finished and not adjudicates)
         if finished and adjudicates:
             self.gold[note] = tuple(spans)

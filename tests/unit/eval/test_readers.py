@@ -62,6 +62,13 @@ def test_brat_with_a_span_over_a_line_end() -> None:
     ]
 
 
+def test_brat_with_a_byte_order_mark_other_line_ends_and_other_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"Mrs. Ann\r\nQuill")
+    other = "R1\tX Arg1:T1 Arg2:T1\r\nA1\tSure T1\r\n#1\tAnnotatorNotes T1\tT2 said\r\n"
+    (tmp_path / "a.ann").write_bytes(f"\ufeffT1\tPATIENT 5 8;10 15\tAnn Quill\r\n{other}".encode())
+    assert [marked(n) for n in read_annotated(tmp_path).notes] == ["Mrs. [[PATIENT|Ann\r\nQuill]]"]
+
+
 def test_json_lines() -> None:
     corpus = read_annotated(LINES)
     assert corpus.format is CorpusFormat.JSONL
@@ -115,6 +122,7 @@ def test_faults_name_file_and_line_and_no_text(tmp_path: Path, source: Path, old
         ("CITY 18 22", "CITY 18", 2),
         ("5 8;9 14", "5 8;15 17", 1),
         ("5 8;9 14", "9 14;5 8", 1),
+        ("5 8;9 14", "6 8;9 14", 1),
     ],
 )
 def test_faults_of_brat_name_file_and_line(tmp_path: Path, old: str, new: str, line: int) -> None:

@@ -140,6 +140,10 @@ def test_too_many_sessions_end_the_oldest() -> None:
     first, *others = [sessions.open() for _ in range(33)]
     assert sessions.owner(first.cookie, first.page) is None
     assert all(sessions.owner(each.cookie, each.page) == "" for each in others)
+    # Those of a reviewer end none of another person.
+    of_anna, *_ = [sessions.open("anna") for _ in range(33)]
+    assert sessions.owner(of_anna.cookie, of_anna.page) is None
+    assert all(sessions.owner(each.cookie, each.page) == "" for each in others)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil:80", "[::"])

@@ -109,7 +109,9 @@ async def test_only_an_adjudicator_has_the_decisions_of_both(shown: World) -> No
     header = await shown.log_in(TOKEN_OF[CARA])
     note = (await shown.get(REVIEW[1], **header))[1]
     assert note["state"] == "disputed" and [one["reviewer"] for one in note["others"]] == [ANNA, BEN]
-    assert (await shown.post(REVIEW[1], body(CARA, finished=True), header | ACT))[1] == {"state": "agreed"}
+    assert (await shown.post(REVIEW[1], body(CARA, finished=True, adjudicates=True), header | ACT))[1] == {
+        "state": "agreed"
+    }
 
 
 WRONG: tuple[object, ...] = (

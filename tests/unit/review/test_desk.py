@@ -77,15 +77,32 @@ def test_of_two_reviewers_one_adjudicates(site: Site, desk: ReviewDesk) -> None:
         read_gold(site.path, site.key)
     with pytest.raises(ConfigurationError, match="no note is agreed"):
         read_gold(site.path, site.key, single=True)
-    assert desk.save("ben", note, GOOD[1:], finished=False) is NoteState.DRAFT
+    assert desk.save("ben", note, GOOD[1:], finished=False, adjudicates=True) is NoteState.DRAFT
     assert desk.open("ben", note).spans == tuple(GOOD[1:])
     assert (states(desk, "anna")[0][1], states(desk, "ben")[0][1]) == (NoteState.DISPUTED, NoteState.DRAFT)
     assert (desk.figures().disputed, desk.figures().agreed) == (1, 0)
-    assert desk.save("anna", note, GOOD, finished=True) is NoteState.AGREED
+    assert desk.save("anna", note, GOOD, finished=True, adjudicates=True) is NoteState.AGREED
     assert refusal(desk, "ben", note, OTHER) == "agreed"
     assert read_gold(site.path, site.key)[0].annotated.spans == SPANS
     figures = desk.figures()
     assert (figures.agreed, figures.disputed, figures.strict_f1) == (1, 0, 0.0)
+
+
+def test_a_decision_made_without_a_look_at_both_others_adjudicates_nothing(tmp_path: Path) -> None:
+    pair = make_site(tmp_path / "a", [NOTE])
+    desk, (note,) = FolderDesk(pair.folder), pair.notes
+    desk.save("anna", note, GOOD, finished=True)
+    desk.save("ben", note, OTHER, finished=True)
+    # The same request once more, since its answer was lost.
+    assert refusal(desk, "anna", note, GOOD) == "finished"
+    assert refusal(desk, "ben", note, GOOD, finished=False) == "finished"
+    site = make_site(tmp_path / "b", [NOTE], reviewers=["anna", "ben", "cara"])
+    desk, (note,) = FolderDesk(site.folder), site.notes
+    desk.open("cara", note)  # a page that shows no other decision, because there is none
+    desk.save("anna", note, GOOD, finished=True)
+    desk.save("ben", note, OTHER, finished=True)
+    assert refusal(desk, "cara", note, []) == "disputed"
+    assert desk.open("cara", note).state is NoteState.DISPUTED
 
 
 def test_of_three_reviewers_the_third_adjudicates(tmp_path: Path) -> None:
@@ -98,7 +115,7 @@ def test_of_three_reviewers_the_third_adjudicates(tmp_path: Path) -> None:
     assert refusal(desk, "anna", note, OTHER) == "finished"
     assert [item.state for item in desk.queue("cara")] == [NoteState.DISPUTED]
     assert len(desk.open("cara", note).others) == 2
-    assert desk.save("cara", note, OTHER, finished=True) is NoteState.AGREED
+    assert desk.save("cara", note, OTHER, finished=True, adjudicates=True) is NoteState.AGREED
     assert read_status(site.folder).by_reviewer == {"anna": 1, "ben": 1, "cara": 0}
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,33 @@ def test_tools_may_change_line_ends(tmp_path: Path, ends: str, given: str) -> No
     assert spans_of(site, 0) == spans_of(site, 0, "ben")
 
 
+def test_an_empty_text_finds_a_note_only_where_a_line_may_lack_one(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    for ending in ("txt", "ann"):
+        (tmp_path / "out" / f"{site.notes[0]}.{ending}").touch()
+    assert take(site, tmp_path / "out", ImportForm.BRAT) == ImportResult(0, strange=1)
+    assert site.folder.read_decisions(site.notes[0]).own == {}
+
+
+def test_a_tag_of_i2b2_of_another_text_imports_nothing(site: Site, tmp_path: Path) -> None:
+    tag = '<NAME id="P0" start="5" end="9" text="Quill" TYPE="PATIENT" comment="" />'
+    path = tmp_path / "a-b.xml"
+    path.write_text(f"<deIdi2b2><TEXT>{NOTE}</TEXT><TAGS>{tag}</TAGS></deIdi2b2>")
+    with pytest.raises(ConfigurationError, match=r"a-b\.xml:1: the tag's text .* differs .*; nothing was imported"):
+        take(site, path, ImportForm.I2B2_2014)
+    assert site.folder.read_decisions(site.notes[0]).own == {}
+
+
+def test_a_name_of_two_notes_with_other_texts_finds_neither(tmp_path: Path) -> None:
+    site = make_site(tmp_path, [NOTE, EMOJI])
+    with site.folder.locked():
+        for id_ in site.notes:
+            site.folder.write_note(replace(site.folder.read_note(id_), name="n"))
+    path = lines(tmp_path / "a.jsonl", {"id": "n", "spans": [{"start": 4, "end": 9, "type": "PATIENT"}]})
+    with pytest.raises(ConfigurationError, match="1 note whose text differs"):
+        take(site, path, ImportForm.JSONL)
+
+
 def test_notes_that_are_not_in_the_folder_are_taken_only_if_asked(site: Site, tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"id": "x", "text": "Ann came.", "patient_id": "p", "spans": []})
     assert take(site, path, ImportForm.JSONL) == ImportResult(0, strange=1)
@@ -196,6 +224,11 @@ def task(text: str, *spans: tuple[int, int, str, str], by: object = 1, **more: o
     return {"id": 3, "data": {"text": text}, "annotations": [done], "predictions": [], **more}
 
 
+def with_value(value: Mapping[str, object]) -> dict[str, object]:
+    """A task with one result of this value."""
+    return {"id": 3, "data": {"text": NOTE}, "annotations": [{"completed_by": 1, "result": [{"value": value}]}]}
+
+
 def studio(tmp_path: Path, *tasks: object) -> Path:
     (tmp_path / "export.json").write_text(json.dumps([*tasks]))
     return tmp_path / "export.json"
@@ -223,6 +256,22 @@ def test_label_studio_with_several_annotators_needs_a_choice(site: Site, tmp_pat
         take(site, path, ImportForm.LABEL_STUDIO, annotator="9")
 
 
+def test_an_export_with_a_byte_order_mark_drafts_and_answers_about_spans_is_read(site: Site, tmp_path: Path) -> None:
+    answer = {"value": {"start": 4, "end": 9, "text": "Quill", "choices": ["sure"]}, "type": "choices"}
+    relation = {"type": "relation", "from_id": "r0", "to_id": "r0"}
+    cancelled = {"completed_by": 2, "was_cancelled": True, "result": []}
+    given = task(NOTE, (4, 9, "Quill", "PATIENT"), drafts=[{"result": [{"value": {"start": 0, "end": 1}}]}])
+    done: dict[str, Any] = given["annotations"][0]  # type: ignore[index]
+    done["result"] += [answer, relation]
+    path = tmp_path / "export.json"
+    path.write_text("\ufeff" + json.dumps([{**given, "annotations": [cancelled, done]}]))
+    assert take(site, path, ImportForm.LABEL_STUDIO) == ImportResult(1)
+    assert spans_of(site, 0) == [(4, 9, "PATIENT")]
+    twice = {**given, "annotations": [done, done]}
+    with pytest.raises(ConfigurationError, match="task 1: has 2 annotations: all by one person"):
+        take(site, studio(tmp_path, twice), ImportForm.LABEL_STUDIO, "ben")
+
+
 def test_the_short_format_of_label_studio_is_read_too(site: Site, tmp_path: Path) -> None:
     spans = [{"start": 4, "end": 9, "text": "Quill", "labels": ["PATIENT"]}]
     short = {"id": 1, "text": NOTE, "label": spans, "annotator": 1, "annotation_id": 2}
@@ -247,6 +296,13 @@ def test_the_short_format_of_label_studio_is_read_too(site: Site, tmp_path: Path
         ([task(NOTE) | {"data": {"a": "x", "b": "y"}}], 'its data has no "text"'),
         ([task(NOTE) | {"annotations": [{"result": 3}]}], "not in the format of Label Studio"),
         ([task(NOTE) | {"annotations": 3}], "not in the format of Label Studio"),
+        ([task(NOTE), task(EMOJI, by=2)], "several people have annotated: choose one with --annotator"),
+        ([with_value({"start": 4, "end": 9, "text": "Quill"})], "task 1: a span has 0 labels"),
+        (
+            [with_value({"start": "0", "end": "0", "startOffset": 4, "endOffset": 9, "paragraphlabels": ["PATIENT"]})],
+            "task 1: spans of another kind",
+        ),
+        ([{"id": 1, "text": NOTE, "label": [{"start": 4, "end": 9, "brushlabels": ["PATIENT"]}]}], "another kind"),
     ],
 )
 def test_other_files_are_clear_errors(site: Site, tmp_path: Path, tasks: object, why: str) -> None:
@@ -282,6 +338,27 @@ def test_an_xmi_of_inception_is_read(site: Site, tmp_path: Path) -> None:
     assert spans_of(site, 1) == [(6, 11, "PATIENT")]
 
 
+def test_a_document_that_nobody_has_annotated_is_not_a_decision(site: Site, tmp_path: Path) -> None:
+    folder = tmp_path / "annotation" / "doc.txt"
+    folder.mkdir(parents=True)
+    (folder / "INITIAL_CAS.xmi").write_text(xmi(NOTE))
+    with pytest.raises(ConfigurationError, match=r"holds no \*\.xmi"):
+        take(site, tmp_path / "annotation", ImportForm.INCEPTION)
+    (folder / "anna.xmi").write_text(xmi(NOTE, entity(4, 9)))
+    assert take(site, tmp_path / "annotation", ImportForm.INCEPTION) == ImportResult(1)
+    assert spans_of(site, 0) == [(4, 9, "PATIENT")]
+
+
+def test_the_text_of_a_cas_is_that_of_its_initial_view(site: Site, tmp_path: Path) -> None:
+    raw = '<cas:Sofa xmi:id="3" sofaNum="2" sofaID="raw" mimeType="text" sofaString="Mr. X"/>'
+    (tmp_path / "a.xmi").write_text(xmi(NOTE, raw, entity(4, 9)))
+    assert take(site, tmp_path / "a.xmi", ImportForm.INCEPTION) == ImportResult(1)
+    assert spans_of(site, 0) == [(4, 9, "PATIENT")]
+    (tmp_path / "a.xmi").write_text(xmi(NOTE, raw, entity(4, 5, sofa=3), entity(4, 9)))
+    with pytest.raises(ConfigurationError, match="an annotation of another view"):
+        take(site, tmp_path / "a.xmi", ImportForm.INCEPTION, "ben")
+
+
 def test_a_layer_of_the_site_names_its_feature(site: Site, tmp_path: Path) -> None:
     path = tmp_path / "a.xmi"
     path.write_text(xmi(NOTE, '<custom:PHI xmi:id="5" sofa="12" begin="4" end="9" kind="PATIENT"/>'))
@@ -307,6 +384,12 @@ BOMB = '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a
         (xmi(NOTE, entity("9" * 400, 9)), "ends outside of the text"),
         (xmi(NOTE, entity(9, 4)), "a span is empty"),
         (xmi(EMOJI, entity(1, 9)), "inside a character"),
+        (xmi(NOTE, entity(4, 9), entity(18, 26, "")), r"a\.xmi:1: an annotation has no label: give it one"),
+        (
+            xmi(NOTE, '<custom:P sofa="12" begin="4" end="9"><value>PATIENT</value><value>DATE</value></custom:P>'),
+            "an annotation has a list of labels",
+        ),
+        (xmi(NOTE, entity(4, 9, "QUILL, John")), "a label is the text of its span"),
         (xmi(NOTE, entity(4, 9, "PER")), r"unknown labels: PER \(1\)"),
     ],
 )

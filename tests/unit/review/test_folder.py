@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from support.review import NOTE, SPANS, Site, make_site
 
+from deid_agent.eval import CorpusFormat
 from deid_agent.model import ConfigurationError
-from deid_agent.review import ReviewFolder, load_review_key, make_key_file, read_gold
+from deid_agent.review import ReviewFolder, load_review_key, make_key_file, read_gold, write_notes
 from deid_agent.review.records import Decision, NoteDecisions
 
 
@@ -37,7 +38,7 @@ def test_gold_are_the_annotations_on_which_two_reviewers_agree(site: Site) -> No
 def test_no_file_shows_a_text_a_name_or_a_token(site: Site) -> None:
     gold(site)
     whole = b"".join(path.read_bytes() for path in site.path.rglob("*") if path.is_file())
-    for value in (NOTE, "Quill", "anna", "PATIENT", "n0.txt", "p0", *site.tokens.values()):
+    for value in (NOTE, "Quill", "anna", "PATIENT", "n0.txt", *site.tokens.values()):
         assert value.encode() not in whole
     assert {path.stat().st_mode & 0o777 for path in site.path.rglob("*") if path.is_file()} == {0o600}
     assert {path.stat().st_mode & 0o777 for path in site.path.rglob("*") if path.is_dir()} == {0o700}
@@ -181,3 +182,63 @@ def test_a_link_in_the_place_of_a_file_is_refused(site: Site, tmp_path: Path) ->
     (site.path / "index").symlink_to(tmp_path / "moved")
     with pytest.raises(OSError, match="symbolic links"):
         ReviewFolder.open(site.path, site.key)
+
+
+def test_a_folder_without_its_decisions_is_not_one_of_open_notes(site: Site) -> None:
+    gold(site)
+    (note,) = site.notes
+    (site.path / "decisions").rename(site.path.parent / "moved")
+    with pytest.raises(ConfigurationError, match="decisions/ is missing: restore it"):
+        site.folder.read_decisions(note)
+    (site.path.parent / "moved").rename(site.path / "decisions")
+    (site.path / "decisions" / note).unlink()
+    (site.path / "decisions" / note).symlink_to("nowhere")
+    with pytest.raises(OSError, match="symbolic"):
+        site.folder.read_decisions(note)
+
+
+def test_a_pipe_in_place_of_a_file_is_a_damaged_file(site: Site) -> None:
+    (note,) = site.notes
+    path = site.path / "notes" / note
+    path.unlink()
+    os.mkfifo(path)
+    number = os.open(path, os.O_RDWR)  # a writer that writes nothing
+    try:
+        with pytest.raises(ConfigurationError, match="was changed"):
+            site.folder.read_note(note)
+    finally:
+        os.close(number)
+
+
+def test_a_folder_id_that_no_program_wrote_is_a_damaged_head(site: Site) -> None:
+    head = site.path / "folder.json"
+    head.write_text(head.read_text().replace('"folder":"', '"folder":"\\ud800'))
+    with pytest.raises(ConfigurationError, match=r"folder\.json was changed"):
+        ReviewFolder.open(site.path, site.key)
+
+
+def test_sizes_show_neither_a_short_note_nor_its_spans(tmp_path: Path) -> None:
+    site = make_site(tmp_path, [NOTE, f"{NOTE} {NOTE}"])
+    with site.folder.locked():
+        site.folder.write_decisions(site.notes[0], NoteDecisions({"anna": Decision((), True)}))
+        site.folder.write_decisions(site.notes[1], NoteDecisions({r: Decision(SPANS, True) for r in ("anna", "ben")}))
+    sealed = [path for path in site.path.rglob("*") if path.is_file() and path.name not in {"folder.json", "lock"}]
+    assert {path.stat().st_size for path in sealed} == {4096}
+
+
+def test_with_a_full_disk_no_part_of_a_key_or_of_an_export_remains(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gold(site)
+    notes = read_gold(site.path, site.key)
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        make_key_file(tmp_path / "other")
+    with pytest.raises(OSError, match="No space"):
+        write_notes(notes, tmp_path / "out", CorpusFormat.BRAT)
+    assert not (tmp_path / "other").exists()
+    assert list((tmp_path / "out").iterdir()) == []

@@ -201,3 +201,20 @@ def test_a_draw_that_fails_changes_nothing(site: Site, monkeypatch: pytest.Monke
     add(site, notes(20), random=1)
     assert len(entries(site)) == 3
     assert len(list((site.path / "notes").iterdir())) == 3, "what the failed draw had written is removed"
+
+
+def test_the_order_in_which_notes_are_written_is_not_that_of_the_queue(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = list[str]()
+    before = os.replace
+
+    def replace(source: str, target: str) -> None:
+        written.append(Path(target).name)
+        before(source, target)
+
+    monkeypatch.setattr("pathlib.os.replace", replace)
+    add(site, notes(12), random=12, seed="s")
+    queue = [entry.note for entry in entries(site)]
+    assert written == [*sorted(queue), "index"]
+    assert queue != sorted(queue)
