@@ -121,7 +121,7 @@ def test_tools_may_change_line_ends(tmp_path: Path, ends: str, given: str) -> No
     assert spans_of(site, 0) == spans_of(site, 0, "ben")
 
 
-def test_an_empty_text_finds_a_note_only_where_a_line_may_lack_one(site: Site, tmp_path: Path) -> None:
+def test_an_empty_text_finds_a_note_by_its_id_in_json_lines_alone(site: Site, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for ending in ("txt", "ann"):
         (tmp_path / "out" / f"{site.notes[0]}.{ending}").touch()
