@@ -3,8 +3,8 @@
 An output is the original with some ranges replaced; all other text is the same. ``align_texts`` finds the ranges of a
 pair whose replacements nobody recorded: tokens that occur once in both texts are anchors, and the texts between two
 anchors are aligned the same way until none is left. A gap without an anchor is compared token by token if it is small.
-A large one is divided at its lines or blanks if both texts have as many, and is one replaced range otherwise. The cost
-is about that of sorting the tokens, also for hostile texts.
+A large one is divided at its lines or blanks if both texts have as many, otherwise at the tokens that repeat in both.
+The cost is about that of sorting the tokens, also for hostile texts.
 """
 
 import re
@@ -170,6 +170,8 @@ _Pieces = Sequence[tuple[str, int]]
 """Tokens with their offsets; together they are the whole text."""
 _Block = tuple[int, int, int]
 """The first token of a run in both texts, and the number of its tokens."""
+_Place = tuple[int, int]
+"""The position of one token in both texts."""
 
 
 def _cut(text: str) -> _Pieces:
@@ -198,7 +200,7 @@ def _match(sources: _Pieces, pieces: _Pieces) -> list[_Block]:
         small = (last - first) * (end - begin) <= _SMALL
         anchors = _anchors(old, new, first, last, begin, end)
         if not anchors and not small:
-            anchors = _separators(old, new, first, last, begin, end)
+            anchors = _separators(old, new, first, last, begin, end) or _repeated(old, new, first, last, begin, end)
         if anchors:
             pairs += anchors
             bounds = [(first - 1, begin - 1), *anchors, (last, end)]
@@ -208,16 +210,35 @@ def _match(sources: _Pieces, pieces: _Pieces) -> list[_Block]:
     return list(_runs(sorted(pairs)))
 
 
-def _anchors(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[tuple[int, int]]:
+def _anchors(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[_Place]:
     """The longest run, in the order of both texts, of tokens that occur once in each."""
     once = Counter(new[begin:end])
     place = {new[at]: at for at in range(begin, end) if once[new[at]] == 1}
     counts = Counter(old[first:last])
-    found = [
-        (at, place[old[at]])
-        for at in range(first, last)
-        if counts[old[at]] == 1 and old[at] in place and not old[at].isspace()
-    ]
+    return _longest_run(
+        [
+            (at, place[old[at]])
+            for at in range(first, last)
+            if counts[old[at]] == 1 and old[at] in place and not old[at].isspace()
+        ]
+    )
+
+
+def _repeated(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[_Place]:
+    """The longest run of tokens that repeat, the first of each with the first, the second with the second and so on.
+
+    A flow sheet in one line has no other anchor. As one replaced range it would hide each name that is left in it.
+    """
+    places: dict[str, list[int]] = {}
+    for at in range(end - 1, begin - 1, -1):
+        places.setdefault(new[at], []).append(at)
+    return _longest_run(
+        [(at, places[old[at]].pop()) for at in range(first, last) if not old[at].isspace() and places.get(old[at])]
+    )
+
+
+def _longest_run(found: Sequence[_Place]) -> list[_Place]:
+    """The longest choice of pairs that is in the order of both texts."""
     ends: list[int] = []  # for each length of a run, the least place where one ends
     where: list[int] = []
     before: list[int] = []
@@ -233,7 +254,7 @@ def _anchors(old: list[str], new: list[str], first: int, last: int, begin: int, 
     return chosen[::-1]
 
 
-def _separators(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[tuple[int, int]]:
+def _separators(old: list[str], new: list[str], first: int, last: int, begin: int, end: int) -> list[_Place]:
     """The line ends of two gaps that have equally many, or else their blanks: surrogates keep the number of words.
 
     A gap of repeated lines has no token that occurs once.

@@ -78,3 +78,23 @@ def test_a_recorded_change_has_its_place_in_characters_and_its_type() -> None:
     pair = pair_from_trace("1", "p", DocumentTrace("", before, after, changes))
     found = [(each.type, pair.replaced_text(each), pair.surrogate(each)) for each in pair.replaced]
     assert found == [("PATIENT", "Zoë Müller", "Björk Ödegård"), ("DATE", "3/4/2019", "1/2/2018")]
+
+
+def test_a_name_that_repeats_in_a_line_without_anchors_is_seen() -> None:
+    """A flow sheet in one line: no word occurs once, and surrogates have another number of words."""
+    line = "Okafor seen in {} BP {}2 P {}8 ; "
+    original, output = (
+        "".join(line.format(town, at % 3, at % 2) for at in range(60)) for town in ("New York", "Boston")
+    )
+    pair = make_pair("1", "p", original, output)
+    assert {pair.replaced_text(each) for each in pair.replaced} == {"New York"}
+    assert pair.find_in_output((original.rindex("Okafor"), original.rindex("Okafor") + 6)) is not None
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_hostile_texts_without_anchors_are_aligned(order: int) -> None:
+    """Blocks of one letter, in the same order and in the opposite one."""
+    letters = "abcdefghijkl"
+    original = "".join(f"{letter} " * 500 for letter in letters)
+    output = "".join(f"{letter}  " * 501 for letter in letters[::order])
+    make_pair("1", "p", original, output)
