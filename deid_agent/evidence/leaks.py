@@ -55,19 +55,26 @@ class SampledNote:
 def match_sample(notes: Sequence[Note], pairs: Iterable[TextPair]) -> list[tuple[Note, TextPair]]:
     """Each note of the sample with the pair whose original has the same text.
 
-    Raises ``ConfigurationError`` if a note has no pair, or if the sample has no annotation at all.
+    Each pair is that of one note: a note that is in the sample twice would count as two of the feed. Raises
+    ``ConfigurationError`` if a note has no pair, or repeats another, or if the sample has no annotation at all.
     """
     by_text: dict[str, list[TextPair]] = defaultdict(list)
     for pair in pairs:
         by_text[_plain(pair.original)].append(pair)
-    found, missing = [], 0
-    for note in notes:
-        same = by_text.get(_plain(note.annotated.text), ())
-        # Several notes may have one text: the id chooses, if it is that of a pair.
+    found, missing, repeated = [], 0, 0
+    # Several notes may have one text: the id chooses, if it is that of a pair. The others take what is left.
+    named = {pair.note for same in by_text.values() for pair in same}
+    for note in sorted(notes, key=lambda note: note.id not in named):
+        same = by_text.get(_plain(note.annotated.text))
+        if same is None:
+            missing += 1
+            continue
         chosen = next((each for each in same if each.note == note.id), next(iter(same), None))
         if chosen is None:
-            missing += 1
-        elif note.annotated.text == chosen.original:
+            repeated += 1
+            continue
+        same.remove(chosen)
+        if note.annotated.text == chosen.original:
             found.append((note, chosen))
         else:
             found.append((_moved(note, chosen.original), chosen))
@@ -75,6 +82,11 @@ def match_sample(notes: Sequence[Note], pairs: Iterable[TextPair]) -> list[tuple
         raise ConfigurationError(
             f"--sample: {counted(missing, 'note')} of {len(notes)} with a text that no original has: the sample "
             "must be annotated on the originals of this feed"
+        )
+    if repeated:
+        raise ConfigurationError(
+            f"--sample: {counted(repeated, 'note')} of {len(notes)} with the text of another: the feed has fewer notes "
+            "with it; remove the copies, which would count twice"
         )
     if not any(note.annotated.spans for note, _ in found):
         raise ConfigurationError("--sample: has no annotation: nothing can be estimated from an empty sample")
@@ -227,7 +239,7 @@ def estimate_leaks(sample: Sequence[SampledNote]) -> EvidenceSection:
         "unchanged in the output. Exact binomial intervals (Clopper-Pearson, 95 %).",
         "A bound for notes like those of the sample only, drawn at random from this feed, and for reviewers who missed "
         "nothing. Identifiers of one note are alike: the bound by patient is the one to rely on, that by identifier is "
-        "too narrow.",
+        "too narrow. A patient counts by the sampled notes: in all notes of a patient a leak is likelier.",
         tuple(figures),
         tuple(_sentences(len(named), len(leaky), len(patients), leaks, total)),
         {

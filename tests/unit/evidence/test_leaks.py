@@ -135,3 +135,18 @@ def test_leaks_of_places_are_counted_apart_from_names_and_numbers() -> None:
     counts = {each.name: (each.count, each.of) for each in section.figures}
     assert counts["patients with a leak"] == (1, 1)
     assert counts["patients with a leak of their name, a number or a contact"] == (0, 1)
+
+
+def test_a_note_that_is_in_the_sample_twice_does_not_count_twice() -> None:
+    """A hundred copies of one note would be a proof by repetition."""
+    pair = pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.", "n1")
+    copies = [gold(note, "p", "Seen [[PATIENT|Zoltan Quibble]].") for note in ("x", "n1", "y")]
+    with pytest.raises(ConfigurationError, match="2 notes of 3 with the text of another") as caught:
+        match_sample(copies, [pair])
+    assert "Quibble" not in str(caught.value)
+
+
+def test_notes_of_one_text_each_have_a_pair_of_their_own() -> None:
+    pairs = [pair_of("Seen Zoltan Quibble.", "Seen Martin Harper.", note) for note in ("n1", "n2")]
+    notes = [gold(note, "p", "Seen [[PATIENT|Zoltan Quibble]].") for note in ("other", "n1")]
+    assert {(note.id, pair.note) for note, pair in match_sample(notes, pairs)} == {("other", "n2"), ("n1", "n1")}
