@@ -9,7 +9,7 @@ from dataclasses import replace
 from deid_agent.eval import Note
 from deid_agent.evidence.attacks import attack_threats
 from deid_agent.evidence.feeds import find_leaks, mark_replaced
-from deid_agent.evidence.figures import EvidenceFigure, EvidenceSection, percent
+from deid_agent.evidence.figures import NO_INTERVAL, EvidenceFigure, EvidenceSection, percent
 from deid_agent.evidence.leaks import may_stay
 from deid_agent.evidence.pairs import TextPair
 from deid_agent.evidence.parrot import ParrotResult, SignalResult, attack_feed
@@ -119,6 +119,8 @@ def _signal_figures(name: str, signal: SignalResult, leaks: int) -> Iterator[Evi
 def _sampled(name: str, count: int, of: int, share: SampledShare, remark: str = "") -> EvidenceFigure:
     if not of:
         return EvidenceFigure(name, 0, 0, remark="none")
+    if share.high - share.low < 1e-9:  # all resamples agree, for example on none: that shows nothing
+        return EvidenceFigure(name, count, of, share.value, remark="; ".join(filter(None, (remark, NO_INTERVAL))))
     return EvidenceFigure(name, count, of, share.value, share.low, share.high, remark)
 
 
@@ -182,8 +184,8 @@ def attack_threat_model(pairs: Sequence[TextPair], seed: int) -> EvidenceSection
             figures.append(EvidenceFigure(name, 0, 0, remark="nothing to attack in this feed"))
             continue
         candidates = "" if each.smallest is None else f", at least {each.smallest} candidate days"
-        verdict = {True: "within the bound", False: "BEYOND the bound", None: "too few to judge"}[each.holds]
-        remark = f"{verdict} of {percent(each.bound)}; by chance {percent(each.chance)}{candidates}"
+        verdict = {True: "within", False: "BEYOND", None: "too few to judge by"}[each.holds]
+        remark = f"{verdict} the bound of {percent(min(1, each.bound))}; by chance {percent(each.chance)}{candidates}"
         figures.append(_sampled(name, round(each.success.value * each.subjects), each.subjects, each.success, remark))
         broken += [name] if each.holds is False else []
     if broken:

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 SMALLEST_GROUP: Final = 11
 """Groups of fewer patients get no figure: an interval would be as wide as the scale, and a member might be known."""
 RESAMPLES: Final = 1000
+NO_INTERVAL: Final = "no interval: all patients are alike"
+"""The remark of a share whose resamples all agree, such as that of no leak: an interval of one point would be wrong."""
 _CONFIDENCE = 0.95
 _STEPS = 200
 _TINY = 1e-300
@@ -110,11 +112,20 @@ def most_likely_share(count: int, of: int, confidence: float = _CONFIDENCE) -> f
     return _beta_quantile(confidence, count + 1, of - count) if count < of else 1.0
 
 
-def percent(share: float, *, up: bool = False) -> str:
-    """A share in percent with one digit, or two below 1 %. ``up`` rounds a bound away from zero, never towards it."""
+def percent(share: float, *, up: bool = False, down: bool = False) -> str:
+    """A share in percent with one digit, or two below 1 %. ``up`` and ``down`` are the rounding of a bound.
+
+    Only none is shown as 0 %, and only all as 100 %.
+    """
     value = 100 * share
     digits = 2 if value < 1 else 1
-    shown = math.ceil(value * 10**digits - 1e-9) / 10**digits if up else round(value, digits)
+    unit = 10**digits
+    if down or (not up and 100 - 0.5 / unit <= value < 100):
+        shown = math.floor(value * unit + 1e-9) / unit
+    elif up or 0 < value < 0.5 / unit:
+        shown = math.ceil(value * unit - 1e-9) / unit
+    else:
+        shown = round(value, digits)
     return f"{shown:.{digits}f} %"
 
 
@@ -170,6 +181,12 @@ class PatientCounts:
         table = np.array(rows, dtype=np.float64).reshape(len(rows), 2)
         return cls(table[:, 0], table[:, 1])
 
+    @property
+    def vary(self) -> bool:
+        """Whether the shares of patients differ. If not, all resamples agree, which shows nothing."""
+        known = self.of > 0
+        return len({*(self.count[known] / self.of[known]).tolist()}) > 1
+
     def resample(self, seed: int) -> NDArray[np.float64]:
         """The shares of ``RESAMPLES`` samples of as many patients, drawn with replacement; nan if one has no trial."""
         draw, size = np.random.default_rng(seed), len(self.of)
@@ -187,6 +204,8 @@ def resampled_share(name: str, counts: PatientCounts, seed: int, remark: str = "
     count, of = int(counts.count.sum()), int(counts.of.sum())
     if not of:
         return EvidenceFigure(name, 0, 0, remark=remark or "none in the sample")
+    if not counts.vary:
+        return EvidenceFigure(name, count, of, count / of, remark=", ".join(filter(None, (remark, NO_INTERVAL))))
     low, high = _middle(counts.resample(seed))
     return EvidenceFigure(name, count, of, count / of, low, high, remark)
 
@@ -197,8 +216,11 @@ def resampled_difference(name: str, one: PatientCounts, other: PatientCounts, se
     rest = int(other.of.sum())
     if not of or not rest:
         return EvidenceFigure(name, count, of, remark="nothing to compare with")
+    difference = count / of - float(other.count.sum()) / rest
+    if not (one.vary and other.vary):
+        return EvidenceFigure(name, count, of, difference, remark=NO_INTERVAL)
     low, high = _middle(one.resample(seed) - other.resample(seed + 1))
-    return EvidenceFigure(name, count, of, count / of - float(other.count.sum()) / rest, low, high)
+    return EvidenceFigure(name, count, of, difference, low, high)
 
 
 def _middle(values: NDArray[np.float64]) -> tuple[float | None, float | None]:

@@ -100,7 +100,11 @@ def _row(one: EvidenceFigure) -> str:
             f'<tr><th scope="row">{escape(one.name)}</th><td class="n">-</td><td></td><td></td>'
             f"{blank}<td>{escape(one.remark)}</td></tr>"
         )
-    interval = "" if one.low is None or one.high is None else f"{_percent(one.low)} to {_percent(one.high, up=True)}"
+    interval = (
+        ""
+        if one.low is None or one.high is None
+        else f"{_percent(one.low, down=True)} to {_percent(one.high, up=True)}"
+    )
     return (
         f'<tr><th scope="row">{escape(one.name)}</th><td class="n">{_percent(one.value)}</td>'
         f'<td class="n">{interval}</td>'
@@ -109,8 +113,8 @@ def _row(one: EvidenceFigure) -> str:
     )
 
 
-def _percent(value: float, *, up: bool = False) -> str:
-    return percent(value, up=up) if value >= 0 else f"-{percent(-value)}"
+def _percent(value: float, *, up: bool = False, down: bool = False) -> str:
+    return percent(value, up=up, down=down) if value >= 0 else f"-{percent(-value, up=down, down=up)}"
 
 
 def _bar(one: EvidenceFigure) -> str:

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from deid_agent.evidence.figures import (
+    NO_INTERVAL,
     EvidenceFigure,
     PatientCounts,
     bound_share,
@@ -88,3 +89,28 @@ def test_nothing_to_count_has_no_value() -> None:
     empty = PatientCounts.gather([])
     assert resampled_share("recall", empty, 1).value is None
     assert resampled_difference("recall", empty, PatientCounts.gather([(1, 1)]), 1).value is None
+
+
+def test_patients_who_are_all_alike_have_no_interval() -> None:
+    """All resamples agree, so an interval of one point would claim that no patient of the group can have a leak."""
+    alike, others = PatientCounts.gather([(3, 3)] * 12), PatientCounts.gather([(9, 10), (10, 10)] * 6)
+    found = resampled_share("recall", alike, 1, "12 patients")
+    assert (found.value, found.low, found.high) == (1, None, None)
+    assert found.remark == f"12 patients, {NO_INTERVAL}"
+    apart = resampled_difference("difference", alike, others, 1)
+    assert (apart.value, apart.low, apart.high, apart.remark) == (pytest.approx(0.05), None, None, NO_INTERVAL)
+
+
+@pytest.mark.parametrize(
+    ("share", "shown", "low", "high"),
+    [
+        (0.99999, "99.9 %", "99.9 %", "100.0 %"),
+        (0.00001, "0.01 %", "0.00 %", "0.01 %"),
+        (0.86757, "86.8 %", "86.7 %", "86.8 %"),
+        (0, "0.00 %", "0.00 %", "0.00 %"),
+        (1, "100.0 %", "100.0 %", "100.0 %"),
+        (0.07, "7.0 %", "7.0 %", "7.0 %"),
+    ],
+)
+def test_rounding_makes_no_share_better(share: float, shown: str, low: str, high: str) -> None:
+    assert (percent(share), percent(share, down=True), percent(share, up=True)) == (shown, low, high)
