@@ -7,6 +7,7 @@ from typing import Final
 
 from deid_agent import __version__
 from deid_agent.agent import Outcome
+from deid_agent.audit.faults import FaultCode
 from deid_agent.audit.study import OTHER, StudyFigures
 from deid_agent.model import PhiType, Reason, counted, format_time
 from deid_agent.web import PAPER_STYLE, close_page, open_page, render_table
@@ -88,7 +89,7 @@ _NOT_COVERED: Final = (
 _GLOSSARY: Final = (
     ("Audit trail", "the list of all processed messages. It holds counts and codes, and no value of a message."),
     ("Digest", "a fingerprint of a file or setting: two that are equal have the same content."),
-    ("Intact", "each entry follows from the one before by a digest, and all are signed."),
+    ("Intact", "each entry follows from the one before by a digest, and the signatures hold."),
     ("Key", "the secret that invented values are made with. Its id does not reveal it."),
     ("Message", "one HL7 message, FHIR resource or bundle, document or note."),
     ("Policy", "the file that defines how each type of value is replaced."),
@@ -108,12 +109,15 @@ class StudyProof:
     """The result of the verification: a sentence about the key, the faults, and facts by name.
 
     A fault has its place, its code and its meaning. The trail is intact without one; ``warnings`` are none.
+    ``authenticated`` is false if no key was given, ``compared`` if no head that was kept elsewhere was given.
     """
 
     trust: str
     faults: tuple[Finding, ...] = ()
     warnings: tuple[Finding, ...] = ()
     facts: Mapping[str, str | int] = field(default_factory=dict)
+    authenticated: bool = True
+    compared: bool = False
 
     @property
     def sound(self) -> bool:
@@ -136,14 +140,24 @@ class StudyReport:
 
 
 def describe_proof(report: StudyReport) -> str:
-    """Whether the trail is intact, in one sentence."""
+    """Whether the trail is intact, and what the verification does not show, in a few sentences."""
     proof = report.proof
     if not proof.sound:
         return (
             f"The audit trail is NOT intact: the verification found {counted(len(proof.faults), 'fault')}. Do not rely "
             "on the figures of this report until each fault is explained."
         )
-    return f"The audit trail is intact: no entry was changed, removed or added. {proof.trust}"
+    if not proof.authenticated:
+        return f"The audit trail is consistent in itself. {proof.trust}"
+    words = ["The audit trail is intact: no signed entry was changed, removed or added.", proof.trust]
+    if any(code == FaultCode.UNSIGNED for _, code, _ in proof.warnings):
+        words.append("It has entries that are not signed yet, see below: a change of them would not be found.")
+    words.append(
+        "It has all entries up to the head that was kept elsewhere."
+        if proof.compared
+        else "It was not compared with a head kept elsewhere, so a newer end that was cut off might not be found."
+    )
+    return " ".join(words)
 
 
 def study_page(report: StudyReport) -> str:

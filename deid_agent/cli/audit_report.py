@@ -112,7 +112,7 @@ def report(
         figures, proof = _study_batch(folders[0], project, trusted, head)
     else:
         figures, found = study_trails(folders, project, period, trusted, head, _refuse_batch_trail)
-        proof = _prove(found, trusted)
+        proof = _prove(found, trusted, compared=head is not None)
     words = {policy: _find_words(policy, files, figures) for policy in figures.policies}
     made = StudyReport(figures, proof, words, ledger, time.time())
     write_new(out, study_page(made), 0o644)
@@ -147,7 +147,7 @@ def _refuse_batch_trail(found: TrailReport) -> None:
         raise ConfigurationError("the folder has no segment of a trail: name audit.path, or the OUT of a batch run")
 
 
-def _prove(found: Sequence[TrailReport], trusted: Collection[str] | None) -> StudyProof:
+def _prove(found: Sequence[TrailReport], trusted: Collection[str] | None, *, compared: bool) -> StudyProof:
     demo = Signer(DEMO_KEY.audit_seed).public
     several = len(found) > 1
     faults, warnings, facts = list[Finding](), list[Finding](), dict[str, str | int]()
@@ -165,12 +165,12 @@ def _prove(found: Sequence[TrailReport], trusted: Collection[str] | None) -> Stu
     trust = _describe_trust(trusted, anchored=trusted is not None and all(each.first_key in trusted for each in found))
     if any(each.keys == [demo] for each in found):
         trust += " It was made with the public demonstration key, which anyone can use."
-    return StudyProof(trust, tuple(faults), tuple(warnings), facts)
+    return StudyProof(trust, tuple(faults), tuple(warnings), facts, trusted is not None, compared)
 
 
 def _describe_trust(trusted: Collection[str] | None, *, anchored: bool) -> str:
     if trusted is None:
-        return "No key was given for this check, so it does not show who wrote the trail."
+        return "No key was given for this check: it does not show who wrote the trail, or whether it was written anew."
     if anchored:
         return "It was begun under the first key that was given for this check."
     return "It was begun by a holder of the secret key, who could also have written another trail in its place."
@@ -206,6 +206,8 @@ def _study_batch(
             "Signed lines": check.lines,
             "Rows without a patient": sum(each.no_patient for each in manifest.finished),
         },
+        authenticated=trusted is not None,
+        compared=head is not None,
     )
     return figures, proof
 

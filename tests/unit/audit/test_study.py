@@ -14,7 +14,7 @@ from support.trails import SIGNER, SMALL, Clock, entry, trail
 from deid_agent.agent import AuditEntry, Outcome
 from deid_agent.audit import StudyFigures, StudyPeriod, StudyProof, StudyReport, study_json, study_page, study_trails
 from deid_agent.audit import study as study_module
-from deid_agent.audit.study_page import METHOD_WORDS, REASON_WORDS, TYPE_WORDS, UNREAD_WORDS
+from deid_agent.audit.study_page import METHOD_WORDS, REASON_WORDS, TYPE_WORDS, UNREAD_WORDS, describe_proof
 from deid_agent.audit.trail import TrailSettings
 from deid_agent.model import ConfigurationError, PhiType, Reason
 from deid_agent.pipeline import Method
@@ -159,7 +159,7 @@ def test_the_page_begins_with_the_state_of_the_trail_and_loads_nothing(folder: P
     figures = study(folder)
     fault = (evil, "CHAIN", evil)
     for proof, first in (
-        (StudyProof("Trusted."), "The audit trail is intact: no entry was changed, removed or added. Trusted."),
+        (StudyProof("Trusted."), "The audit trail is intact: no signed entry was changed, removed or added. Trusted."),
         (StudyProof("", (fault,) * 9), "The audit trail is NOT intact: the verification found 9 faults."),
     ):
         page = study_page(StudyReport(figures, proof, {"p:ab": evil}, {"code": 3, evil: 1}, 0.0))
@@ -208,3 +208,15 @@ def test_entries_that_are_written_meanwhile_are_verified_and_not_counted(
     monkeypatch.setattr(study_module, "_find_occurrences", slow)
     figures, (report,) = study_trails([folder], "default", StudyPeriod(), {SIGNER.public})
     assert (figures.messages, report.entries, report.faults) == (7, 10, [])
+
+
+def test_the_state_of_the_trail_is_no_more_than_was_verified(folder: Path) -> None:
+    figures, unsigned = study(folder), ("00000001.jsonl:9", "UNSIGNED", "1 entry")
+
+    def words(proof: StudyProof) -> str:
+        return describe_proof(StudyReport(figures, proof, {}, None, 0.0))
+
+    assert "intact" not in words(StudyProof("No key.", authenticated=False))
+    assert "not compared with a head" in words(StudyProof("")) and "not signed yet" not in words(StudyProof(""))
+    assert "not signed yet" in words(StudyProof("", warnings=(unsigned,)))
+    assert "up to the head" in words(StudyProof("", compared=True))
