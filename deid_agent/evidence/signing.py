@@ -87,7 +87,12 @@ def verify_report(folder: Path, trusted: Collection[str]) -> CheckedReport:
         return CheckedReport(key, time, (f"{SIGNATURE_FILE}: the signature does not hold",))
     faults = []
     for name in (JSON_FILE, PAGE_FILE):
-        if digests.get(name) != hashlib.sha256(_read(folder / name)).hexdigest():
+        try:
+            digest = hashlib.sha256(_read(folder / name)).hexdigest()
+        except ConfigurationError:  # removed after it was signed
+            faults.append(f"{name}: is missing, or cannot be read")
+            continue
+        if digests.get(name) != digest:
             faults.append(f"{name}: is not the file that was signed")
     return CheckedReport(key, time, tuple(faults))
 

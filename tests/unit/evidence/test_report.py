@@ -104,6 +104,11 @@ def test_each_changed_byte_is_found(tmp_path: Path, name: str) -> None:
             assert name == SIGNATURE_FILE
 
 
+def test_a_file_that_was_removed_is_a_fault(tmp_path: Path) -> None:
+    (write(tmp_path / "r") / JSON_FILE).unlink()
+    assert verify_report(tmp_path / "r", TRUSTED).faults == ("evidence.json: is missing, or cannot be read",)
+
+
 def test_the_key_of_somebody_else_is_not_trusted(tmp_path: Path) -> None:
     (fault,) = verify_report(write(tmp_path / "r"), {OTHER.public}).faults
     assert "is signed by another key" in fault
