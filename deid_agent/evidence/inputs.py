@@ -13,7 +13,7 @@ from typing import Final
 
 import orjson
 
-from deid_agent.evidence.messages import MessageFacts, read_message
+from deid_agent.evidence.messages import MessageFacts, read_message, split_batch
 from deid_agent.evidence.pairs import ReplacedRange, TextPair, align_texts, join_ranges
 from deid_agent.evidence.utility import DATE_PATTERN
 from deid_agent.model import ConfigurationError, PhiType, Range, counted
@@ -26,6 +26,7 @@ _LEAST_LETTERS = 40
 _LEAST_ALIKE = 0.3
 _SURELY_OTHER = 0.15, 200
 _FEW = 0.1
+_RESOURCES = "lines of FHIR resources are not read yet: give each resource, or each bundle of a patient, a file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +158,20 @@ class _Reading:
         if name.endswith(_LINES) or (not name and _is_notes(old)):
             self._add_lines(number, old, new)
             return
+        if (parts := split_batch(old)) is not None:
+            outputs = split_batch(new) or [new]
+            if len(outputs) != len(parts):
+                raise ConfigurationError(f"file {number}: its output has another number of messages")
+            for at, (one, other) in enumerate(zip(parts, outputs, strict=True), 1):
+                self._add_file(f"{name}#{at}", number, one, other)
+            return
+        self._add_file(name, number, old, new)
+
+    def _add_file(self, name: str, number: int, old: bytes, new: bytes) -> None:
         before, after = read_message(old), read_message(new)
         if before.is_message:
+            if before.is_lines:
+                raise ConfigurationError(f"file {number}: {_RESOURCES}")
             patient = next((each.id for each in before.people if each.id), name)
             self.messages.append((patient, before, after))
             if len(before.texts) != len(after.texts):
@@ -177,6 +190,8 @@ class _Reading:
         self._add_text(name, folder or stem.rpartition(".")[0] or stem, one, other)
 
     def _add_lines(self, number: int, old: bytes, new: bytes) -> None:
+        if _has_resources(old):
+            raise ConfigurationError(f"file {number}: {_RESOURCES}")
         before, after = dict(_lines(old, f"file {number} of ORIGINALS")), dict(_lines(new, f"file {number} of OUTPUTS"))
         if strange := len(after.keys() - before.keys()):
             raise ConfigurationError(f"file {number}: {counted(strange, 'line')} of OUTPUTS with an id of no original")
@@ -278,6 +293,11 @@ def _read_spans(found: object) -> tuple[_Span, ...]:
 def _is_notes(data: bytes) -> bool:
     first = data.lstrip(b"\xef\xbb\xbf \r\n\t").split(b"\n", 1)[0].strip()
     return first.startswith(b"{") and first.endswith(b"}") and b'"text"' in first and b'"resourceType"' not in first
+
+
+def _has_resources(data: bytes) -> bool:
+    """Whether lines are FHIR resources: as notes each of them would count as one without an output."""
+    return b'"resourceType"' in data.lstrip(b"\xef\xbb\xbf \r\n\t").split(b"\n", 1)[0]
 
 
 def _lines(data: bytes, where: str) -> Iterator[tuple[str, _Line]]:

@@ -10,6 +10,7 @@ import html
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import orjson
 
@@ -18,6 +19,8 @@ from deid_agent.evidence.utility import ItemCounts
 _NUMERIC = {"NM", "SN"}
 _CODED = {"CE", "CWE", "CNE", "CF"}
 _TEXTS = {"TX", "FT", "ST"}
+_MESSAGE = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?[\x0b \t]*|(?<=[\r\n\x0b]))MSH(?=[^\w\s])")
+_TRAILER = re.compile(rb"(?<=[\r\n])[BF][TH]S(?=[^\w\s]|[\r\n]|\Z)")
 _TAG = re.compile(r"<[^<>]*>")
 
 
@@ -39,6 +42,16 @@ class MessageFacts:
     people: tuple[PersonFacts, ...] = field(default=(), repr=False)
     texts: tuple[str, ...] = field(default=(), repr=False)
     is_message: bool = True
+    is_lines: bool = False
+
+
+def split_batch(payload: bytes) -> list[bytes] | None:
+    """The messages of an HL7 v2 file that has several, or an envelope (FHS, BHS); None of any other payload."""
+    first = payload.lstrip(b"\xef\xbb\xbf\x0b \r\n\t")[:3]
+    starts = [found.start() for found in _MESSAGE.finditer(payload)] if first in {b"MSH", b"FHS", b"BHS"} else []
+    if not starts or (first == b"MSH" and len(starts) == 1):
+        return None
+    return [_TRAILER.split(payload[begin:end], 1)[0] for begin, end in pairwise([*starts, len(payload)])]
 
 
 def read_message(payload: bytes) -> MessageFacts:
@@ -100,7 +113,8 @@ def _sex(value: str) -> str:
 
 def _read_fhir(text: str) -> MessageFacts:
     results, people, texts = dict[str, str](), list[PersonFacts](), list[str]()
-    for line in text.splitlines() if _is_lines(text) else (text,):
+    lines = text.splitlines() if _is_lines(text) else [text]
+    for line in lines:
         try:
             found: object = orjson.loads(line)
         except orjson.JSONDecodeError:
@@ -113,7 +127,7 @@ def _read_fhir(text: str) -> MessageFacts:
             if node.get("resourceType") == "Patient":
                 people.append(_read_patient(node))
             texts += _texts_of(path, node)
-    return MessageFacts(results, tuple(people), tuple(texts))
+    return MessageFacts(results, tuple(people), tuple(texts), is_lines=sum(bool(line.strip()) for line in lines) > 1)
 
 
 def _texts_of(path: str, node: Mapping[str, object]) -> Iterator[str]:

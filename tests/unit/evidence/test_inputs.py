@@ -141,3 +141,38 @@ def test_a_date_of_the_same_year_is_replaced_as_a_whole(tmp_path: Path) -> None:
         ("3/9/2019", "5/16/2019"),
         ("Zoltan Quibble", "Martin Harper"),
     ]
+
+
+MESSAGE = "MSH|^~\\&|A|B\rPID|1||{0}||{1}^Z\rOBX|1|NM|1||5.4|mg\rOBX|2|TX|1||Seen by {1}, not MSH|.\r"
+
+
+@pytest.mark.parametrize(
+    "frame", ["{}{}", "\ufeff{}\n{}", "FHS|^~\\&|\rBHS|^~\\&|\r{}{}BTS|2\rFTS|1\r", "\x0b{}\x1c\r\x0b{}\x1c\r"]
+)
+def test_each_message_of_a_file_has_its_own_patient(tmp_path: Path, frame: str) -> None:
+    before, after = (
+        frame.format(MESSAGE.format("4471", name), MESSAGE.format("4472", name)) for name in ("Zyblorq", "Harper")
+    )
+    feed = read_feed(*folders(tmp_path, {"a.hl7": before}, {"a.hl7": after}))
+    assert [(patient, facts.results) for patient, facts, _ in feed.messages] == [
+        ("4471", {"OBX/1": "5.4|mg|"}),
+        ("4472", {"OBX/1": "5.4|mg|"}),
+    ]
+    assert [(pair.patient, pair.output) for pair in feed.pairs] == [
+        ("4471", "Seen by Harper, not MSH"),
+        ("4472", "Seen by Harper, not MSH"),
+    ]
+
+
+def test_a_file_that_lost_a_message_is_refused(tmp_path: Path) -> None:
+    one = MESSAGE.format("4471", "Zyblorq")
+    with pytest.raises(ConfigurationError, match="file 1: its output has another number of messages") as caught:
+        read_feed(*folders(tmp_path, {"a.hl7": one * 2}, {"a.hl7": one}))
+    assert "Zyblorq" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["Patient.ndjson", "patients.json"])
+def test_lines_of_resources_are_refused_and_not_counted_as_notes_without_output(tmp_path: Path, name: str) -> None:
+    lines = "".join(f'{{"resourceType":"Patient","id":"{n}","gender":"female"}}\n' for n in (1, 2))
+    with pytest.raises(ConfigurationError, match="file 1: lines of FHIR resources"):
+        read_feed(*folders(tmp_path, {name: lines}, {name: lines}), accept_missing=True)
