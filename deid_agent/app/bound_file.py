@@ -89,6 +89,8 @@ class BoundFile(BaseModel):
         first = self.budgets[0]
         if first.lean is None or first.bound > first.alpha:
             raise ValueError("the first budget does not hold")
+        if any(abs(row.bound - (row.mean * self.patients + 1) / (self.patients + 1)) > 1e-9 for row in self.budgets):
+            raise ValueError("a bound is not that of its mean and patients")
         if not self.population.isprintable() or not self.population.strip():
             raise ValueError("the population is one line of text")
         return self

@@ -115,6 +115,15 @@ class DriftReference(BaseModel):
             },
         )
 
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [feature.name for feature in self.all]
+        if not names or len({*names}) < len(names) or any(sum(each.counts) != self.documents for each in self.all):
+            raise ValueError("each feature counts all documents once")
+        if any([feature.name for feature in each] != names for each in self.templates.values()):
+            raise ValueError("a template has the features of all documents")
+        return self
+
     def features_of(self, template: str) -> Features:
         """The features of a template; those of all documents for another one."""
         return self.templates.get(template, self.all)

@@ -200,21 +200,27 @@ def _read_review(folder: Path, key: Path | None) -> list[Note]:
 
 
 def _check_sample(notes: Sequence[Note]) -> None:
-    """Raise ``ConfigurationError`` for a sample that allows no claim. Names ids, never text."""
+    """Raise ``ConfigurationError`` for a sample that allows no claim. Names places: an id may be a record number."""
     if not notes:
         raise ConfigurationError("the sample has no note that was drawn at random")
-    if empty := next((note.id for note in notes if not note.annotated.text.strip()), None):
-        raise ConfigurationError(f"{printable(empty)}: the note has no text; a bound needs the text of each note")
+    if empty := next((at for at, note in enumerate(notes, 1) if not note.annotated.text.strip()), 0):
+        raise ConfigurationError(f"note {empty} of {len(notes)} has no text; a bound needs the text of each note")
     if not any(note.annotated.spans for note in notes):
         raise ConfigurationError("no note of the sample has an annotation: it is not reviewed")
-    owners: dict[str, Note] = {}
-    for note in notes:
-        other = owners.setdefault(note.annotated.text, note)
-        if other.patient != note.patient and len(note.annotated.text) >= _SHORTEST_COPY:
+    owners: dict[str, tuple[int, str]] = {}
+    for at, note in enumerate(notes, 1):
+        other, patient = owners.setdefault(note.annotated.text, (at, note.patient))
+        if patient != note.patient and len(note.annotated.text) >= _SHORTEST_COPY:
             raise ConfigurationError(
-                f"{printable(note.id)} and {printable(other.id)} are one text under two patients: remove the copy, or "
-                "correct the patient"
+                f"notes {other} and {at} of {len(notes)} are one text under two patients: remove the copy, or correct "
+                "the patient"
             )
+    everyone = {note.patient or note.id for note in notes}
+    if bare := len(everyone - {note.patient or note.id for note in notes if note.annotated.spans}):
+        echo_error(
+            f"{counted(bare, 'patient')} of {len(everyone)} without any annotation: they count as patients without a "
+            "miss and lower the bound; make sure that their notes were reviewed"
+        )
 
 
 def _check_population(population: str) -> None:

@@ -55,9 +55,11 @@ def shipped_system() -> BoundSystem:
 def make_bound(*, documents: int = 100, seed: int = 7, lean: float = 10.0) -> BoundFile:
     """A bound of the system ``default`` of this tree."""
     rng = random.Random(seed)
+    mean = max(0.0, 0.03 - 1 / documents)
+    bound = (mean * documents + 1) / (documents + 1)
     return BoundFile(
         format=1,
-        budgets=(BudgetRow(alpha=0.05, lean=lean, bound=0.04, mean=0.02),),
+        budgets=(BudgetRow(alpha=0.05, lean=lean, bound=bound, mean=mean),),
         notes=2 * documents,
         patients=documents,
         day=date(2026, 10, 1),

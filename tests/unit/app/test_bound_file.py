@@ -163,3 +163,19 @@ def test_the_digest_of_a_bound_is_that_of_its_content(tmp_path: Path) -> None:
     one, same, other = make_bound(), make_bound(), make_bound(seed=8)
     assert one.digest == same.digest != other.digest
     assert read_bound(write_bound(tmp_path / "b", one)).digest == one.digest
+
+
+def test_a_file_whose_numbers_contradict_each_other_is_refused_with_any_digest() -> None:
+    """The digest is no signature: a hand that edits the file can compute it."""
+    good = make_bound().model_dump(mode="json")
+    BoundFile.model_validate(make_bound().model_dump())
+    features = good["drift"]["all"]
+    for change in (
+        {"patients": 1000},
+        {"budgets": [{**good["budgets"][0], "bound": 0.001}]},
+        {"drift": {**good["drift"], "all": []}},
+        {"drift": {**good["drift"], "all": [*features, features[0]]}},
+        {"drift": {**good["drift"], "documents": 1000}},
+    ):
+        with pytest.raises(ValueError, match="not that of its mean|counts all documents once"):
+            BoundFile.model_validate_json(orjson.dumps({**good, **change}))

@@ -235,8 +235,8 @@ def test_a_sample_that_allows_no_claim_writes_nothing(tmp_path: Path, few_leans:
     ("lines", "named"),
     [
         ([], "holds no note"),
-        ([{"id": "a", "text": "", "spans": []}], "the note has no text"),
-        ([{"id": "a", "spans": [{"start": 0, "end": 3, "type": "DATE"}]}], "the note has no text"),
+        ([{"id": "a", "text": "", "spans": []}], "note 1 of 1 has no text"),
+        ([{"id": "a", "spans": [{"start": 0, "end": 3, "type": "DATE"}]}], "note 1 of 1 has no text"),
         ([{"id": "a", "text": "She slept.", "spans": []}], "it is not reviewed"),
         ([{"id": "a", "text": "Ada", "spans": [{"start": 0, "end": 3, "type": "PER"}]}], "unknown type"),
         (
@@ -244,7 +244,7 @@ def test_a_sample_that_allows_no_claim_writes_nothing(tmp_path: Path, few_leans:
                 {"id": name, "text": "Ada " * 30, "spans": [{"start": 0, "end": 3, "type": "PATIENT"}]}
                 for name in ("a", "b")
             ],
-            "b and a are one text under two patients",
+            "notes 1 and 2 of 2 are one text under two patients",
         ),
     ],
 )
@@ -253,6 +253,15 @@ def test_an_unusable_sample_is_an_error(tmp_path: Path, lines: list[dict[str, ob
     sample.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     done = compute(sample, tmp_path / "bound.json")
     assert (done.exit_code, named in done.stderr) == (2, True), done.output
+
+
+def test_patients_without_an_annotation_are_named_because_they_lower_the_bound(tmp_path: Path, few_leans: None) -> None:
+    """Notes that nobody reviewed have no annotation, and so no miss."""
+    sample = write_sample(tmp_path / "sample.jsonl")
+    with sample.open("a") as file:
+        file.writelines(json.dumps({"id": f"Q{n}", "text": f"She slept {n} hours."}) + "\n" for n in range(3))
+    done = compute(sample, tmp_path / "bound.json", alpha="0.1")
+    assert "3 patients of 27 without any annotation" in done.stderr
 
 
 def test_notes_that_nobody_drew_are_an_error(tmp_path: Path) -> None:
