@@ -193,7 +193,9 @@ def attack_threat_model(pairs: Sequence[TextPair], seed: int) -> EvidenceSection
     else:
         judged = sum(each.holds is not None for each in results)
         findings = (
-            f"{judged} of {len(results)} attacks of the threat model could be judged; none is beyond its bound.",
+            f"{judged} of {len(results)} attacks of the threat model could be judged; none is beyond its bound."
+            if judged
+            else f"None of the {len(results)} attacks of the threat model could be judged: nothing is shown about them.",
         )
     return EvidenceSection(
         "threats",

@@ -44,6 +44,8 @@ def check_origin(folder: Path, digests: Sequence[str]) -> Mapping[str, object]:
         )
     return {
         "trail": report.trail,
+        # The trail was verified with the keys that it names: a reader compares this one with the key that was kept.
+        "first_key": report.first_key,
         "key": keys[0],
         "entries": dict(sorted(outcomes.items())),
         "builds": [{**dict(build), "outputs": count} for build, count in sorted(builds.items())],

@@ -12,6 +12,7 @@ from support.evidence import gold, pair_of, write_lines
 from support.trails import BUILD, OTHER, SIGNER, TRUSTED, entry, trail
 
 from deid_agent.agent.ports import AuditEntry, Coordinates, Outcome
+from deid_agent.audit import first_public_key
 from deid_agent.evidence import (
     EvidenceFigure,
     EvidenceReport,
@@ -147,6 +148,7 @@ async def test_outputs_are_those_of_the_trail(tmp_path: Path) -> None:
     await log.close()
     found = check_origin(tmp_path / "audit", digests(b"a", b"b"))
     assert found["key"] == "0badc0de"
+    assert found["first_key"] == first_public_key(tmp_path / "audit"), "to be compared with the key that was kept"
     assert found["builds"] == [{**BUILD, "outputs": 2}]
     with pytest.raises(ConfigurationError, match="has no entry about 1 of 2 outputs"):
         check_origin(tmp_path / "audit", digests(b"a", b"c"))
@@ -180,6 +182,13 @@ def test_attacks_read_leaks_and_types_of_the_sample() -> None:
     assert [each.type for each in named.replaced] == ["PATIENT"]
     ((begin, end),) = list_leaks([(note, pair)])["n"]
     assert pair.original[begin:end] == "Ruth Zorn"
+
+
+def test_no_attack_that_could_be_judged_is_no_good_news() -> None:
+    """A feed of one note: each attack has too few subjects."""
+    section = attack_threat_model([pair_of("Seen today.", "Seen today.")], 1)
+    assert section.findings[0].startswith("None of the 9 attacks of the threat model could be judged")
+    assert "beyond" not in section.findings[0]
 
 
 def moved(tmp_path: Path, days: int) -> EvidenceSection:
