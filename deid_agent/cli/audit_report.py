@@ -112,7 +112,7 @@ def report(
         figures, proof = _study_batch(folders[0], project, trusted, head)
     else:
         figures, found = study_trails(folders, project, period, trusted, head, _refuse_batch_trail)
-        proof = _prove(found, trusted, compared=head is not None)
+        proof = _prove(found, trusted, compared=_is_kept_elsewhere(head, folders))
     words = {policy: _find_words(policy, files, figures) for policy in figures.policies}
     made = StudyReport(figures, proof, words, ledger, time.time())
     write_new(out, study_page(made), 0o644)
@@ -168,6 +168,11 @@ def _prove(found: Sequence[TrailReport], trusted: Collection[str] | None, *, com
     return StudyProof(trust, tuple(faults), tuple(warnings), facts, trusted is not None, compared)
 
 
+def _is_kept_elsewhere(head: Path | None, folders: Sequence[Path]) -> bool:
+    """Whether heads were given that are not those beside the trail, which are cut off with it."""
+    return head is not None and not any(head.resolve().is_relative_to(folder.resolve()) for folder in folders)
+
+
 def _describe_trust(trusted: Collection[str] | None, *, anchored: bool) -> str:
     if trusted is None:
         return "No key was given for this check: it does not show who wrote the trail, or whether it was written anew."
@@ -207,7 +212,7 @@ def _study_batch(
             "Rows without a patient": sum(each.no_patient for each in manifest.finished),
         },
         authenticated=trusted is not None,
-        compared=head is not None,
+        compared=_is_kept_elsewhere(head, [folder]),
     )
     return figures, proof
 

@@ -68,6 +68,17 @@ def test_who_wrote_the_trail_is_claimed_only_with_a_key(folder: Path, tmp_path: 
     assert done.exit_code == 2 and "no key" in done.stderr and not (tmp_path / "none.html").exists()
 
 
+def test_a_head_beside_the_trail_is_none_that_was_kept_elsewhere(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "kept.json").write_bytes((folder / "head.json").read_bytes())
+    for name, head, words in (
+        ("a", folder / "head.json", "not compared with a head"),
+        ("b", tmp_path / "kept.json", "up to the head that was kept elsewhere"),
+    ):
+        page = tmp_path / f"{name}.html"
+        assert call(folder, "--out", page, "--public-key", first_public_key(folder), "--head", head).exit_code == 0
+        assert words in page.read_text()
+
+
 def test_a_broken_trail_gives_a_report_that_begins_with_it_and_exit_code_1(folder: Path, tmp_path: Path) -> None:
     path = folder / "00000001.jsonl"
     path.write_bytes(path.read_bytes().replace(b'"offset":1', b'"offset":7'))
