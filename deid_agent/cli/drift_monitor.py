@@ -56,7 +56,7 @@ class FeedState(BaseModel):
     documents: Annotated[int, Field(ge=0)] = 0
     compared: Annotated[int, Field(ge=0)] = 0
     run: Annotated[int, Field(ge=0)] = 0
-    features: tuple[Name, ...] = ()
+    features: tuple[Annotated[str, Field(pattern=r"^[A-Za-z:-]{1,40}$")], ...] = ()
     day: date | None = None
 
     @property
@@ -67,7 +67,7 @@ class FeedState(BaseModel):
     @property
     def remark(self) -> str:
         """The result of the last window, in one line."""
-        name = f"{self.topic}, {self.template}"
+        name = printable(f"{self.topic}, {self.template}")
         if not self.compared:
             return f"{name}: {self.documents} documents, not compared yet"
         if self.differs:
@@ -127,6 +127,9 @@ class DriftMonitor:
                 continue  # of an earlier sample
             shape = [len(feature.counts) for feature in self._features(bound.drift, state.template)]
             if [len(counts) for counts in state.window] == shape:
+                if {sum(counts) for counts in state.window} != {state.documents}:
+                    # Not what an agent wrote: begin the window again, and keep the result of the last one.
+                    state.window, state.documents = [[0] * size for size in shape], 0
                 self._feeds[state.topic, state.template] = state
                 if state.compared:
                     self._report(state, 0.0)

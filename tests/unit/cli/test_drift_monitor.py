@@ -169,6 +169,24 @@ def test_a_window_of_another_shape_is_begun_anew(tmp_path: Path) -> None:
     feed(monitor(Recording(), path), 60)
 
 
+def test_a_window_that_was_edited_by_hand_is_begun_anew_and_its_words_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "drift.json"
+    watched = monitor(Recording(), path)
+    feed(watched, 60)
+    watched.write()
+    content = json.loads(path.read_bytes())
+    for documents in (0, 49, 10**9):
+        content["feeds"][0]["documents"] = documents
+        path.write_text(json.dumps(content), "utf-8")
+        (state,) = monitor(Recording(), path)._feeds.values()
+        assert (state.documents, state.compared, sum(map(sum, state.window))) == (0, 1, 0)
+    content["feeds"][0]["features"] = ["Mrs. Zyblorq"]
+    path.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(ConfigurationError, match="is not a file of these comparisons") as caught:
+        monitor(Recording(), path)
+    assert "Zyblorq" not in str(caught.value)
+
+
 def test_a_full_disk_is_reported_and_stops_nothing(tmp_path: Path) -> None:
     telemetry = Recording()
     (tmp_path / "state").mkdir()
