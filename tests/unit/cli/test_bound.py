@@ -259,7 +259,9 @@ def test_patients_without_an_annotation_are_named_because_they_lower_the_bound(t
     """Notes that nobody reviewed have no annotation, and so no miss."""
     sample = write_sample(tmp_path / "sample.jsonl")
     with sample.open("a") as file:
-        file.writelines(json.dumps({"id": f"Q{n}", "text": f"She slept {n} hours."}) + "\n" for n in range(3))
+        file.writelines(
+            json.dumps({"id": f"Q{n}", "text": f"She slept {n} hours.", "spans": []}) + "\n" for n in range(3)
+        )
     done = compute(sample, tmp_path / "bound.json", alpha="0.1")
     assert "3 patients of 27 without any annotation" in done.stderr
 
