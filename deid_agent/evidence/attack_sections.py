@@ -195,7 +195,7 @@ def attack_threat_model(pairs: Sequence[TextPair], seed: int) -> EvidenceSection
         findings = (
             f"{judged} of {len(results)} attacks of the threat model could be judged; none is beyond its bound."
             if judged
-            else f"None of the {len(results)} attacks of the threat model could be judged: nothing is shown about them.",
+            else f"None of the {len(results)} attacks of the threat model could be judged here.",
         )
     return EvidenceSection(
         "threats",

@@ -68,7 +68,7 @@ def test_who_wrote_the_trail_is_claimed_only_with_a_key(folder: Path, tmp_path: 
     assert done.exit_code == 2 and "no key" in done.stderr and not (tmp_path / "none.html").exists()
 
 
-def test_a_head_beside_the_trail_is_none_that_was_kept_elsewhere(folder: Path, tmp_path: Path) -> None:
+def test_the_head_beside_the_trail_shows_no_lost_end(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "kept.json").write_bytes((folder / "head.json").read_bytes())
     for name, head, words in (
         ("a", folder / "head.json", "not compared with a head"),

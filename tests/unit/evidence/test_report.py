@@ -184,7 +184,7 @@ def test_attacks_read_leaks_and_types_of_the_sample() -> None:
     assert pair.original[begin:end] == "Ruth Zorn"
 
 
-def test_no_attack_that_could_be_judged_is_no_good_news() -> None:
+def test_a_feed_without_a_judged_attack_claims_nothing() -> None:
     """A feed of one note: each attack has too few subjects."""
     section = attack_threat_model([pair_of("Seen today.", "Seen today.")], 1)
     assert section.findings[0].startswith("None of the 9 attacks of the threat model could be judged")
