@@ -35,7 +35,7 @@ from deid_agent.eval import (
 )
 from deid_agent.model import ConfigurationError, counted
 from deid_agent.pipeline import load_policy
-from deid_agent.review import ReviewFolder, load_review_key, read_gold, read_status
+from deid_agent.review import read_random_sample
 from deid_agent.rules import data_folder, find_rules
 
 LEANS = (1.0, 1.5, 2.2, 3.3, 4.8, 7.0, 10.0, 15.0, 22.0, 33.0, 50.0, 100.0)
@@ -113,7 +113,11 @@ def bound(
         raise ConfigurationError("give either SAMPLE, or --review and --review-key")
     if review is not None and context != "none":
         raise ConfigurationError("--context: a review has no data of its patients beside the notes; leave it out")
-    notes = _read_review(review, review_key) if review else _read_sample(sample, format_name, is_random=is_random)
+    notes = (
+        list(read_random_sample(review, review_key))
+        if review
+        else _read_sample(sample, format_name, is_random=is_random)
+    )
     _check_sample(notes)
     found, folder = find_rules(rules), data_folder("models", models)
     chosen = load_policy(policy, found.folder)
@@ -182,21 +186,6 @@ def _read_sample(given: Path | None, format_name: str | None, *, is_random: bool
             "the sample names no patients: each note counts as one; with two of one patient nothing may be claimed"
         )
     return list(corpus.notes)
-
-
-def _read_review(folder: Path, key: Path | None) -> list[Note]:
-    """The notes of a review folder that were drawn at random, with their gold."""
-    if key is None:
-        raise ConfigurationError("--review needs --review-key: the gold is sealed")
-    opened = load_review_key(key)
-    notes = list(read_gold(folder, opened, random_only=True))
-    if left := read_status(ReviewFolder.open(folder, opened)).random_open:
-        # The notes that reviewers finish first are the easy ones.
-        raise ConfigurationError(
-            f"review folder {printable(folder)}: {counted(left, 'note')} of the random sample without gold: finish "
-            "all, because those that are finished first are no random sample"
-        )
-    return notes
 
 
 def _check_sample(notes: Sequence[Note]) -> None:

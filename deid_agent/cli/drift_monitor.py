@@ -3,9 +3,8 @@
 A feed is a topic (or a listener) with a template. Only counts are kept, in memory and in the file of ``drift.file``.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -25,6 +24,7 @@ from deid_agent.app import (
     empty_window,
 )
 from deid_agent.cli.common import fault_text, printable
+from deid_agent.cli.counts_file import replace_counts, written_at_intervals
 from deid_agent.cli.projects import project_parts
 from deid_agent.config import Settings
 from deid_agent.model import ConfigurationError
@@ -187,30 +187,17 @@ class DriftMonitor:
         """Write the file if a count has changed; a reader never sees an incomplete one."""
         if not self._changed or self.path is None:
             return
-        partial = self.path.with_name(f".{self.path.name}.part")
         try:
-            partial.write_bytes(orjson.dumps(_StateFile(feeds=list(self._feeds.values())).model_dump(mode="json")))
-            partial.replace(self.path)
+            replace_counts(
+                self.path, orjson.dumps(_StateFile(feeds=list(self._feeds.values())).model_dump(mode="json"))
+            )
             self._changed = False
         except OSError as problem:
             self.telemetry.emit(DriftNotWritten(fault_text(problem)))
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
-    @asynccontextmanager
-    async def kept_written(self) -> AsyncIterator[None]:
+    def kept_written(self) -> AbstractAsyncContextManager[None]:
         """Write at intervals inside the ``with`` block, and at its end."""
-        writer = asyncio.create_task(self._write_at_intervals())
-        try:
-            yield
-        finally:
-            writer.cancel()
-            self.write()
-
-    async def _write_at_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(_INTERVAL_S)
-            self.write()
+        return written_at_intervals(self.write, _INTERVAL_S)
 
 
 def make_monitor(settings: Settings, parts: WorkerFactory, telemetry: Telemetry) -> DriftMonitor | None:

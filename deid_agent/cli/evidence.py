@@ -29,10 +29,10 @@ from deid_agent.evidence import (
     verify_report,
     write_report,
 )
-from deid_agent.model import ConfigurationError, Document, PhiType, counted, format_time
+from deid_agent.model import ConfigurationError, Document, PhiType, format_time
 from deid_agent.pipeline import load_policy
 from deid_agent.recognize import Profile, load_rules, load_tagger
-from deid_agent.review import ReviewFolder, load_review_key, read_gold, read_status
+from deid_agent.review import read_random_sample
 from deid_agent.rules import Dictionaries, RuleFolders, data_folder, digest_folder, digest_sites, find_rules
 from deid_agent.surrogate import list_words, load_lists
 from deid_agent.train import CrfSettings, require_extra, train_crf
@@ -137,7 +137,7 @@ def report(
     policy = None if policy_name is None else load_policy(policy_name, found.folder)
     at = time.time() if made is None else made.replace(tzinfo=UTC).timestamp()
     groups = None if patients is None else read_patients(patients, datetime.fromtimestamp(at, UTC).year)
-    notes = _read_sample(sample, format_name) if review is None else _read_review(review, review_key)
+    notes = _read_sample(sample, format_name) if review is None else read_random_sample(review, review_key)
     feed = read_feed(originals, outputs, accept_missing=accept_missing)
     if feed.pairs and feed.unchanged == len(feed.pairs):
         echo_error("deid-agent: warning: nothing is replaced in any text: are OUTPUTS the outputs?")
@@ -204,21 +204,6 @@ def _read_sample(path: Path | None, format_name: str | None) -> tuple[Note, ...]
     for remark in corpus.remarks:
         echo_error(remark)
     return corpus.notes
-
-
-def _read_review(folder: Path, key: Path | None) -> tuple[Note, ...]:
-    """The notes of a review folder that were drawn at random, with their gold."""
-    if key is None:
-        raise ConfigurationError("--review needs --review-key: the gold is sealed")
-    opened = load_review_key(key)
-    notes = read_gold(folder, opened, random_only=True)
-    if left := read_status(ReviewFolder.open(folder, opened)).random_open:
-        # The notes that reviewers finish first are the easy ones.
-        raise ConfigurationError(
-            f"--review: {counted(left, 'note')} of the random sample without gold: finish all, because those that are "
-            "finished first are no random sample"
-        )
-    return notes
 
 
 def _digest_notes(notes: Sequence[Note]) -> str:

@@ -1,14 +1,14 @@
 """The ledger of unexamined values as a CSV file: of ``message --unexamined``, and of a running agent."""
 
-import asyncio
 import csv
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from deid_agent.agent import Processed
 from deid_agent.cli.common import fault_text, printable
+from deid_agent.cli.counts_file import replace_counts, written_at_intervals
 from deid_agent.model import ConfigurationError
 from deid_agent.telemetry import LedgerNotWritten, Telemetry
 
@@ -63,27 +63,12 @@ class UnexaminedFile:
         """Write the file if a count has changed; a reader never sees an incomplete one."""
         if not self._changed:
             return
-        partial = self._path.with_name(f".{self._path.name}.part")
         try:
-            partial.write_text(render_ledger(self._counts), "utf-8")
-            partial.replace(self._path)
+            replace_counts(self._path, render_ledger(self._counts).encode())
             self._changed = False
         except OSError as problem:
             self._telemetry.emit(LedgerNotWritten(fault_text(problem)))
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
 
-    @asynccontextmanager
-    async def kept_written(self) -> AsyncIterator[None]:
+    def kept_written(self) -> AbstractAsyncContextManager[None]:
         """Write at intervals inside the ``with`` block, and at its end."""
-        writer = asyncio.create_task(self._write_at_intervals())
-        try:
-            yield
-        finally:
-            writer.cancel()
-            self.write()
-
-    async def _write_at_intervals(self) -> None:
-        while True:
-            await asyncio.sleep(self._interval_s)
-            self.write()
+        return written_at_intervals(self.write, self._interval_s)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from deid_agent import lazy_names
 from deid_agent.review.folder import ReviewFolder, check_new, load_review_key, make_key_file
-from deid_agent.review.gold import ReviewStatus, read_agreement, read_gold, read_status
+from deid_agent.review.gold import ReviewStatus, read_agreement, read_gold, read_random_sample, read_status
 from deid_agent.review.records import RANDOM, Agreement, compare
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ __all__ = [
     "open_desk",
     "read_agreement",
     "read_gold",
+    "read_random_sample",
     "read_status",
     "write_notes",
 ]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from deid_agent.config import SecretKey
 from deid_agent.eval import Note
-from deid_agent.model import Annotated, ConfigurationError, Span
-from deid_agent.review.folder import ReviewFolder
+from deid_agent.model import Annotated, ConfigurationError, Span, counted
+from deid_agent.review.folder import ReviewFolder, load_review_key
 from deid_agent.review.records import RANDOM, Agreement, Draw, NoteDecisions, ReviewNote, compare
 
 
@@ -26,6 +26,24 @@ def read_gold(folder: Path, key: SecretKey, *, random_only: bool = False, single
             f"review folder {folder}: no {kind} is agreed: finish some, or see: deid-agent review status"
         )
     return found
+
+
+def read_random_sample(folder: Path, key_file: Path | None) -> tuple[Note, ...]:
+    """The notes of the random sample with their gold, for an estimate.
+
+    Raises ``ConfigurationError`` without a key file, and if notes of the sample have no gold yet.
+    """
+    if key_file is None:
+        raise ConfigurationError("--review needs --review-key: the gold is sealed")
+    key = load_review_key(key_file)
+    notes = read_gold(folder, key, random_only=True)
+    if left := read_status(ReviewFolder.open(folder, key)).random_open:
+        # The notes that reviewers finish first are the easy ones.
+        raise ConfigurationError(
+            f"--review: {counted(left, 'note')} of the random sample without gold: finish all, because those that are "
+            "finished first are no random sample"
+        )
+    return notes
 
 
 def list_gold(folder: ReviewFolder, random_only: bool = False, single: bool = False) -> Iterator[tuple[Note, str]]:

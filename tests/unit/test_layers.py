@@ -42,7 +42,7 @@ ONLY_IN = {
     "jwt": {"http"},
 }
 MOST_IN_THE_ROOT = 5
-MOST_IN_ALL = 456  # modules with code: the files that only export names are not counted
+MOST_IN_ALL = 457  # modules with code: the files that only export names are not counted
 
 
 def modules() -> Mapping[str, Path]:

@@ -210,7 +210,7 @@ def test_entries_that_are_written_meanwhile_are_verified_and_not_counted(
     assert (figures.messages, report.entries, report.faults) == (7, 10, [])
 
 
-def test_a_report_claims_only_what_was_verified(folder: Path) -> None:
+def test_a_report_names_each_gap_of_its_verification(folder: Path) -> None:
     figures, unsigned = study(folder), ("00000001.jsonl:9", "UNSIGNED", "1 entry")
 
     def words(proof: StudyProof) -> str:
