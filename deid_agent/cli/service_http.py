@@ -1,7 +1,9 @@
 """Assembles the HTTP interface from settings, and checks its settings."""
 
+import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
@@ -57,6 +59,7 @@ async def serve_requests(
     )
     smart = None
     if section.smart is not None:
+        await _next_second()
         smart = make_smart_login(section.smart, projects.names_of, telemetry)
     access = ServiceAccess(logins, section.records_per_s, smart=smart)
     policies = {feed.project: parts[feed.project].policy for feed in settings.feeds}
@@ -86,6 +89,15 @@ async def serve_requests(
             yield server.port
         finally:
             await server.stop()
+
+
+async def _next_second() -> None:
+    """Wait for the next second of the clock.
+
+    Assertions have whole seconds. The ids that a killed agent has accepted are forgotten, so one of the second in which
+    this agent starts may have been used before.
+    """
+    await asyncio.sleep(1.01 - time.time() % 1)
 
 
 def readiness(health: Health, executor: Executor) -> Callable[[], bool]:

@@ -178,9 +178,9 @@ class Reviewer:
             assert answer.status == 200, await answer.text()
             return await answer.json()
 
-    async def finish(self, note: str, spans: Spans) -> str:
+    async def finish(self, note: str, spans: Spans, *, adjudicates: bool = False) -> str:
         """Finish a note. Returns its state."""
-        body = {"reviewer": self.name, "finished": True, "spans": spans}
+        body = {"reviewer": self.name, "finished": True, "adjudicates": adjudicates, "spans": spans}
         headers = {**ACT, PAGE_HEADER: self.page}
         url = f"{self.base}/console/api/review/notes/{note}"
         async with self.session.post(url, json=body, headers=headers) as answer:
@@ -204,9 +204,10 @@ async def review_by_interface(
             for item in (await reviewer.get("queue"))["notes"]:
                 if item["state"] not in ({"disputed"} if name == CARA else {"open", "draft"}):
                     continue
-                note = gold[(await reviewer.get(f"notes/{item['note']}"))["text"]]
+                shown = await reviewer.get(f"notes/{item['note']}")
                 number = int(item["note"], 36) if name == BEN else 1
-                state = await reviewer.finish(item["note"], decide(note.annotated.spans, number))
+                spans = decide(gold[shown["text"]].annotated.spans, number)
+                state = await reviewer.finish(item["note"], spans, adjudicates=len(shown["others"]) == 2)
                 states[state] = states.get(state, 0) + 1
     return states
 
