@@ -213,7 +213,7 @@ def test_the_order_in_which_notes_are_written_is_not_that_of_the_queue(
         written.append(Path(target).name)
         before(source, target)
 
-    monkeypatch.setattr("pathlib.os.replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     add(site, notes(12), random=12, seed="s")
     queue = [entry.note for entry in entries(site)]
     assert written == [*sorted(queue), "index"]
