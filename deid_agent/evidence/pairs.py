@@ -1,7 +1,7 @@
 """An original and its output: the ranges that are unchanged, and those that were replaced.
 
 An output is the original with some ranges replaced; all other text is the same. ``align_texts`` finds the ranges of a
-pair whose replacements nobody recorded: tokens that occur once in both texts are anchors, and the texts between two
+pair without a record of its replacements: tokens that occur once in both texts are anchors, and the texts between two
 anchors are aligned the same way until none is left. A gap without an anchor is compared token by token if it is small.
 A large one is divided at its lines or blanks if both texts have as many, otherwise at the tokens that repeat in both.
 The cost is about that of sorting the tokens, also for hostile texts.

@@ -50,7 +50,7 @@ class Sessions:
     def open(self, reviewer: str = "") -> SessionKeys:
         """Start a session, of an operator if ``reviewer`` is empty.
 
-        If the same person has too many, the oldest of them ends: whoever has one token must not log out others.
+        If the same person has too many, the oldest of them ends: the owner of one token must not log out others.
         """
         now = self._clock()
         self._sessions = {name: session for name, session in self._sessions.items() if session.end > now}

@@ -150,7 +150,7 @@ class FolderDesk:
 
 
 def find_state(decisions: NoteDecisions, reviewer: str) -> NoteState:
-    """The state of a note for a reviewer. A disputed note is a draft for whoever has begun to adjudicate it."""
+    """The state of a note for a reviewer. A disputed note is a draft for its adjudicator."""
     if decisions.gold() is not None:
         return NoteState.AGREED
     if decisions.is_disputed:

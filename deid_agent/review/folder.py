@@ -2,7 +2,7 @@
 
 ``folder.json`` has the id of the folder and the public name of its key. All other files are sealed: ``reviewers``,
 ``index`` (the queue), ``notes/ID`` and ``decisions/ID``. Notes are written before the index that lists them, so ``add``
-happens as a whole or not at all. Whoever writes holds the lock; readers need none, since each file is replaced as a
+happens as a whole or not at all. A writer holds the lock; readers need none, since each file is replaced as a
 whole.
 """
 

@@ -192,7 +192,7 @@ def _decide_all(
     for id_, spans in changes.items():
         before = folder.read_decisions(id_)
         own = before.own.get(reviewer)
-        # An import adjudicates nothing: whoever made it has not seen the two decisions.
+        # An import adjudicates nothing: its annotator has not seen the two decisions.
         if before.is_disputed or (own is not None and own.finished):
             kept += 1
             continue

@@ -85,7 +85,7 @@ def fill_block(data: bytes) -> bytes:
     """JSON with white space at its end, so that a sealed file fills blocks of 4,096 bytes.
 
     The size of a decision would otherwise show how many spans a note has, and that of a short note which one it is to
-    whoever has the texts. It costs nothing on a disk, which stores blocks.
+    a person with the texts. It costs nothing on a disk, which stores blocks.
     """
     more = len(_MAGIC) + _NONCE + _TAG
     return data.ljust(-(-(len(data) + more) // _BLOCK) * _BLOCK - more)
